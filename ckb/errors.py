@@ -1,0 +1,16 @@
+"""The errors that a user can mend. Everything else that goes wrong is ours, and surfaces as a traceback."""
+
+
+class UserError(Exception):
+    """Bad input or a missing means. The command line prints the message alone and exits with status 2.
+
+    The message says what was asked for, what is there (with the numbers) and which field or command changes it.
+    """
+
+
+class KnowledgeGap(UserError):
+    """A contract that the Target needs has no verified fragment for it in this version of the knowledge base."""
+
+    def __init__(self, contract: str, needed_for: str):
+        self.contract = contract
+        super().__init__(f"the knowledge base has no fragment for contract {contract!r}, needed for {needed_for}")

@@ -1,0 +1,95 @@
+"""Reads the seed knowledge: front matter and text of contracts, front matter and code of fragments."""
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from ckb.errors import UserError
+from ckb.records import Contract, Fragment
+
+R = TypeVar("R", Contract, Fragment)
+
+KNOWLEDGE = Path(__file__).parent / "knowledge"
+
+
+class KnowledgeFileError(UserError):
+    """A seed file that can't be read; the message names the file and the field."""
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """The part of one version of the knowledge base that generation works from."""
+
+    contracts: dict[str, Contract]
+    fragments: dict[str, Fragment]
+    version: int = 0
+    """Version of the store that it was read from; 0 is the seed files themselves."""
+
+
+def read_contract(path: Path) -> Contract:
+    """A contract file: `---`, YAML front matter, `---`, text."""
+    text = path.read_text(encoding="utf-8")
+    parts = text.split("---\n", 2)
+    if len(parts) != 3 or parts[0]:
+        raise KnowledgeFileError(f"{path}: a contract starts with YAML front matter between two lines of ---")
+    fields = _mapping(path, parts[1])
+    return _record(path, Contract, {"id": path.stem, **fields, "text": parts[2].strip() + "\n"})
+
+
+def read_fragment(path: Path) -> Fragment:
+    """A fragment file: front matter in comment lines between `# ---` and `# ---`, imports, code."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    if not lines or lines[0] != "# ---" or "# ---" not in lines[1:]:
+        raise KnowledgeFileError(f"{path}: a fragment starts with front matter in comments between two lines of # ---")
+    end = lines.index("# ---", 1)
+    fields = _mapping(path, "\n".join(line.removeprefix("#").removeprefix(" ") for line in lines[1:end]))
+    imports, code = split_imports("\n".join(lines[end + 1 :]), path)
+    return _record(path, Fragment, {"id": path.stem, **fields, "imports": imports, "code": code})
+
+
+def split_imports(source: str, path: Path) -> tuple[list[str], str]:
+    """The import lines at the top of a fragment, and the code below them."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError as error:
+        raise KnowledgeFileError(f"{path}: the code does not parse: {error}") from error
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    last = max((node.end_lineno or node.lineno for node in imports), default=0)
+    return [ast.unparse(node) for node in imports], "\n".join(source.splitlines()[last:]).strip("\n") + "\n"
+
+
+def read_knowledge(root: Path = KNOWLEDGE) -> Knowledge:
+    """All contracts and fragments below `root`. Raises KnowledgeFileError for a bad file or a dangling reference."""
+    contracts = {c.id: c for c in map(read_contract, sorted((root / "contracts").glob("*.md")))}
+    fragments = {f.id: f for f in map(read_fragment, sorted((root / "fragments").glob("*.py")))}
+    for fragment in fragments.values():
+        if fragment.contract not in contracts:
+            raise KnowledgeFileError(f"fragment {fragment.id}: there is no contract {fragment.contract!r}")
+    for contract in contracts.values():
+        for name in contract.requires:
+            if name not in contracts:
+                raise KnowledgeFileError(f"contract {contract.id}: requires the unknown contract {name!r}")
+    return Knowledge(contracts, fragments)
+
+
+def _mapping(path: Path, text: str) -> dict[str, Any]:
+    try:
+        fields = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise KnowledgeFileError(f"{path}: the front matter is no YAML: {error}") from error
+    if not isinstance(fields, dict):
+        raise KnowledgeFileError(f"{path}: the front matter is no mapping")
+    return fields
+
+
+def _record(path: Path, kind: type[R], fields: dict[str, Any]) -> R:
+    fields = {"layer": "contract", **fields}
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        details = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise KnowledgeFileError(f"{path}: {details}") from error

@@ -1,0 +1,177 @@
+"""What a device actor is asked to do and what it returns: gate results, verdicts and benchmark rows."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from ckb.facts import Facts, Frozen
+from ckb.records import Stage
+
+Level = Literal["L0", "L1", "L2", "L3"]
+GateStatus = Literal["PASS", "FAIL", "BLOCKED_BY_HARDWARE"]
+
+
+class Scenario(Frozen):
+    """One cell of a benchmark: prompt length and new tokens, both exact (EOS is ignored, and said so)."""
+
+    prompt_tokens: int
+    new_tokens: int
+
+
+class EngineJob(Frozen):
+    """What a child process must know to load and drive one engine tree."""
+
+    tree: str
+    """ckb.hashing.tree_sha256 of the tree; checked again where it runs."""
+    tree_dir: str
+    """Folder that holds the engine's modules."""
+    checkpoint: str
+    """Hugging Face directory, read-only."""
+    facts: Facts
+    operators: tuple[str, ...] = ("torch", "triton")
+    sandbox: Literal["auto", "none"] = "auto"
+    max_memory_bytes: int = 0
+    """Limit of the child's process group; 0 is the machine's memory."""
+
+
+class VerifyJob(Frozen):
+    """Gates on one candidate."""
+
+    candidate: str
+    engine: EngineJob
+    stages: tuple[Stage, ...]
+    """The stages whose contracts the tree must fulfil: the last is L1, the earlier ones are the L2 regression."""
+    levels: tuple[Level, ...] = ("L0", "L1", "L2")
+    contracts: tuple[str, ...]
+    """Contract ids of the plan: a test contract runs if its contract is among them."""
+    acceptance: Literal["screen", "full"] = "screen"
+    """Size of the L3 acceptance."""
+    seed: int = 0
+    """Of this verdict's draws. Authors never see it."""
+    deadline_s: float = 300.0
+    evidence_dir: str = ""
+    """Where evidence files are written, named by their hash."""
+
+
+class EvidenceFile(Frozen):
+    """One piece of evidence: a JSON file whose name is its hash."""
+
+    sha256: str
+    what: str
+
+
+class GateResult(Frozen):
+    """The outcome of one gate on one tree."""
+
+    gate: str
+    level: Level
+    contract: str
+    status: GateStatus
+    summary: str
+    """Expected and found, with the numbers."""
+    seconds: float
+    evidence: tuple[EvidenceFile, ...] = Field(min_length=1)
+
+
+class Verdict(Frozen):
+    """The outcome of the gates on a candidate. Only gpu_actors.verifier constructs one."""
+
+    candidate: str
+    tree: str
+    levels: tuple[Level, ...]
+    acceptance: Literal["none", "screen", "full"]
+    gates: tuple[GateResult, ...] = Field(min_length=1)
+    sandbox: str
+    """The isolation that was in force, in words."""
+
+    @model_validator(mode="after")
+    def levels_are_covered(self) -> "Verdict":
+        if self.passed and not set(self.levels) <= {g.level for g in self.gates}:
+            raise ValueError(f"a passed verdict needs a gate of each of the levels {', '.join(self.levels)}")
+        return self
+
+    @property
+    def passed(self) -> bool:
+        return all(g.status == "PASS" for g in self.gates)
+
+    @property
+    def failures(self) -> tuple[GateResult, ...]:
+        return tuple(g for g in self.gates if g.status != "PASS")
+
+
+class Arm(Frozen):
+    """One of the engines that take turns in a benchmark."""
+
+    name: str
+    """Candidate id, `incumbent`, or `huggingface`."""
+    engine: EngineJob | None = None
+    """None: Hugging Face `generate` on the same checkpoint, dtype, threads and prompts."""
+
+
+class BenchmarkJob(Frozen):
+    """Several arms in turn in one run, on the same fresh prompts."""
+
+    arms: tuple[Arm, ...]
+    scenarios: tuple[Scenario, ...]
+    repeats: int = 3
+    warmup: int = 1
+    seed: int = 0
+    checkpoint: str
+    facts: Facts
+    deadline_s: float = 900.0
+
+
+class Row(Frozen):
+    """One timed generation."""
+
+    arm: str
+    prompt_tokens: int
+    new_tokens: int
+    repeat: int
+    order: int
+    """Position in the whole run: shows that the arms took turns."""
+    ttft_ms: float
+    """From the request to the first new token, on the harness's clock."""
+    tpot_ms: float
+    """(last token - first token) / (new tokens - 1)."""
+    latency_ms: float
+    decode_tok_s: float
+    """1000 / tpot_ms."""
+    foreign_cpu: float
+    """Share of the machine's CPU time used by processes that are not ours while the clock ran."""
+    void: str | None = None
+    """Why the row does not count (foreign load, faster than the floor, wrong tokens), or None."""
+
+
+class ArmResult(Frozen):
+    """What is said of one arm beside its rows."""
+
+    arm: str
+    status: Literal["OK", "CRASHED", "TIMEOUT", "WRONG"]
+    detail: str = ""
+    load_s: float = 0.0
+    """Start of the process to ready, kernel build included."""
+    peak_rss_bytes: int = 0
+    """Largest sum of the process tree's resident sets, load included."""
+
+
+class Benchmark(Frozen):
+    """A paired run."""
+
+    rows: tuple[Row, ...]
+    arms: tuple[ArmResult, ...]
+    read_gb_s: float
+    """Best streaming read of main memory measured in this run, all threads."""
+    repeats: int
+    warmup: int
+    prompts: str
+    """What the prompts were, in words."""
+    device: str
+    seconds: float
+
+
+class Profile(Frozen):
+    """Where a decode step's time goes."""
+
+    shares: dict[str, float]
+    step_ms: float

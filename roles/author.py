@@ -1,0 +1,60 @@
+"""Who answers for a role. An author is chosen by configuration; the rest of the system sees only this."""
+
+from typing import Protocol
+
+from ckb.errors import UserError
+from ckb.facts import Frozen
+from roles import briefs as b
+
+Answer = (
+    b.ImplementerAnswer
+    | b.ReviewerAnswer
+    | b.JudgeAnswer
+    | b.EvaluatorAnswer
+    | b.OrchestratorAnswer
+    | b.AnalystAnswer
+    | b.ConsolidatorAnswer
+)
+AnyBrief = (
+    b.ImplementerBrief
+    | b.ReviewerBrief
+    | b.JudgeBrief
+    | b.EvaluatorBrief
+    | b.OrchestratorBrief
+    | b.AnalystBrief
+    | b.ConsolidatorBrief
+)
+ANSWERS: dict[str, type[Answer]] = {
+    "implementer": b.ImplementerAnswer,
+    "reviewer": b.ReviewerAnswer,
+    "judge": b.JudgeAnswer,
+    "evaluator": b.EvaluatorAnswer,
+    "orchestrator": b.OrchestratorAnswer,
+    "analyst": b.AnalystAnswer,
+    "consolidator": b.ConsolidatorAnswer,
+}
+
+
+class AuthorError(UserError):
+    """An author that can't answer: no key, no credit, a format error too often, a replay that ran out."""
+
+
+class Usage(Frozen):
+    """What one call cost."""
+
+    author: str
+    """composer, litellm, replay, cli."""
+    model: str = ""
+    calls: int = 1
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    usd: float = 0.0
+    seconds: float = 0.0
+
+
+class Author(Protocol):
+    """Answers a role's brief. Raises AuthorError when it can't; it never returns an empty success instead."""
+
+    name: str
+
+    def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]: ...

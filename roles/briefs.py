@@ -1,0 +1,218 @@
+"""What goes into a role and what comes out: one typed Brief and one typed Answer each. No role sees anything else."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from ckb.facts import Facts, Frozen
+from ckb.records import Choice, Contract, Fragment, Stage
+
+RoleName = Literal["orchestrator", "implementer", "reviewer", "judge", "evaluator", "analyst", "consolidator"]
+
+
+class Evidence(Frozen):
+    """One failed check, as a role may see it: never the draws of a verdict, only what went wrong."""
+
+    gate: str
+    contract: str
+    summary: str
+    """What was expected and what was found, with the numbers."""
+
+
+class Brief(Frozen):
+    """What every role is told."""
+
+    run: str
+    facts: Facts
+    choices: dict[str, Choice] = Field(default_factory=dict)
+    """Assignment of decisions and parameters of the tree that the work starts from."""
+
+
+class ImplementerBrief(Brief):
+    """One Issue, for one implementer."""
+
+    role: Literal["implementer"] = "implementer"
+    issue: str
+    stage: Stage
+    objective: str
+    acceptance: tuple[str, ...] = ()
+    contracts: tuple[Contract, ...]
+    """The contracts to fulfil, those of earlier stages included when the tree may be changed there."""
+    fragments: tuple[Fragment, ...]
+    """Examples filed under these contracts whose platform, model and workload conditions hold."""
+    change: dict[str, Choice] = Field(default_factory=dict)
+    """A performance hypothesis: the decisions or parameters to change; empty for a stage."""
+    files: dict[str, str] = Field(default_factory=dict)
+    """The tree so far: path -> text."""
+    failures: tuple[Evidence, ...] = ()
+    """Evidence against the previous attempt at this issue."""
+    seed: int = 0
+    """Different seeds ask for different valid designs; seed 0 takes every default."""
+
+
+class Span(Frozen):
+    """Lines of a file that came from one fragment."""
+
+    file: str
+    first: int
+    last: int
+    contract: str
+    fragment: str
+
+
+class ImplementerAnswer(Frozen):
+    """A tree. It says what was done, never that it works."""
+
+    files: dict[str, str]
+    """The whole tree after the change: path -> text."""
+    choices: dict[str, Choice] = Field(default_factory=dict)
+    spans: tuple[Span, ...] = ()
+    """Bill of materials, where the author knows it."""
+    summary: str
+    """One line: the design that was chosen, or why the work is blocked."""
+    missing_contract: str | None = None
+    """A contract that can't be fulfilled from the knowledge given: a gap."""
+
+
+class ReviewerBrief(Brief):
+    """A candidate's tree against its contracts."""
+
+    role: Literal["reviewer"] = "reviewer"
+    issue: str
+    contracts: tuple[Contract, ...]
+    files: dict[str, str]
+
+
+class Finding(Frozen):
+    """One deviation from a contract."""
+
+    contract: str
+    file: str
+    line: int
+    expected: str
+    found: str
+
+
+class ReviewerAnswer(Frozen):
+    """Findings; none means that the tree may be gated. The reviewer runs nothing and replaces no test."""
+
+    findings: tuple[Finding, ...] = ()
+
+
+class JudgeBrief(Brief):
+    """A gated candidate, for a second opinion on its honesty."""
+
+    role: Literal["judge"] = "judge"
+    issue: str
+    files: dict[str, str]
+    gates: tuple[str, ...]
+    """Lines of the verdict."""
+
+
+class JudgeAnswer(Frozen):
+    """A judge can fail a candidate, never pass one."""
+
+    objections: tuple[str, ...] = ()
+
+
+class Hypothesis(Frozen):
+    """One falsifiable idea for the performance loop."""
+
+    title: str
+    change: dict[str, Choice]
+    """Decisions and parameters to change in the incumbent; empty when the author will write code freely."""
+    expected_effect: float
+    """Predicted relative change of the objective, positive is better."""
+    acceptance: str
+    falsification: str
+
+
+class EvaluatorBrief(Brief):
+    """The incumbent, where its time goes, and the space that is still open."""
+
+    role: Literal["evaluator"] = "evaluator"
+    metric: str
+    current: float
+    bound: float
+    """Roofline bound of the metric, same unit."""
+    shares: dict[str, float]
+    """Measured share of a decode step by part (linear, attention, head, rest); sums to 1."""
+    space: dict[str, tuple[Choice, ...]]
+    """Open decisions and parameters with their values."""
+    affects: dict[str, tuple[str, ...]]
+    """Decision or parameter -> the parts of a step that it can change."""
+    tried: tuple[dict[str, Choice], ...]
+    """Assignments that were measured or rejected already."""
+    wanted: int
+    """How many hypotheses to return at most."""
+    memory: str = ""
+    """The orchestrator's long-term memory (MEMORY.md)."""
+
+
+class EvaluatorAnswer(Frozen):
+    hypotheses: tuple[Hypothesis, ...] = ()
+
+
+class OrchestratorBrief(Brief):
+    """Proposed hypotheses, to be ordered and cut to what the round can dispatch."""
+
+    role: Literal["orchestrator"] = "orchestrator"
+    hypotheses: tuple[Hypothesis, ...]
+    parallel: int
+    memory: str
+    last_round: tuple[str, ...] = ()
+    """One line a candidate of the last round: change, outcome, effect."""
+
+
+class OrchestratorAnswer(Frozen):
+    dispatch: tuple[int, ...]
+    """Indices into the hypotheses, most promising first."""
+    memory: str
+    """The new MEMORY.md."""
+    stop: bool = False
+    """No direction is worth another round."""
+
+
+class AnalystBrief(Brief):
+    """A candidate that failed its retries."""
+
+    role: Literal["analyst"] = "analyst"
+    issue: str
+    failures: tuple[Evidence, ...]
+    contracts: tuple[Contract, ...]
+
+
+class AnalystAnswer(Frozen):
+    cause: Literal["knowledge gap", "wrong assumption", "implementation", "platform limit", "harness"]
+    contract: str
+    explanation: str
+    next_step: str
+
+
+class Experience(Frozen):
+    """One thing learned, for the knowledge base."""
+
+    id: str
+    title: str
+    kind: Literal["optimisation", "failure_mode", "debugging"]
+    applies_to: str
+    """The class of targets for which it should hold."""
+    change: dict[str, Choice] = Field(default_factory=dict)
+    effect: float | None = None
+    """Relative change of the objective, positive is better."""
+    interval: tuple[float, float] | None = None
+    """Bootstrap interval of the effect."""
+    signal: Literal["confirmed", "probable", "tentative"]
+    text: str
+
+
+class ConsolidatorBrief(Brief):
+    """Everything that a verified run measured and saw fail."""
+
+    role: Literal["consolidator"] = "consolidator"
+    measured: tuple[Experience, ...]
+    """Candidates' effects as the harness measured them, one each, not yet generalised."""
+
+
+class ConsolidatorAnswer(Frozen):
+    experience: tuple[Experience, ...]
