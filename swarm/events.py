@@ -1,0 +1,201 @@
+"""Everything that happens in a run, as typed events. The journal is their sequence, and the state is folded from it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from ckb.facts import Frozen
+from ckb.records import Choice, Stage
+from gpu_actors.jobs import Benchmark, Profile, Verdict
+from roles.author import Usage
+from roles.briefs import AnalystAnswer, Finding, Hypothesis, RoleName, Span
+
+
+class Event(Frozen):
+    at: float = 0.0
+    """Seconds since the epoch; the journal sets it."""
+    epoch: int = 0
+    """Journal file that holds the event; the journal sets it."""
+
+
+class RunStarted(Event):
+    kind: Literal["run_started"] = "run_started"
+    target: str
+    """Name of the Target (its file without .yaml)."""
+    host: str
+    version: str
+    """Enginesmith's own version."""
+
+
+class PlanFrozen(Event):
+    kind: Literal["plan_frozen"] = "plan_frozen"
+    plan: str
+    """Hash of RUN/plan.json."""
+    ckb_version: int
+
+
+class Issue(Frozen):
+    """One unit of work for implementers."""
+
+    id: str
+    stage: Stage | Literal["performance"]
+    title: str
+    acceptance: tuple[str, ...] = ()
+    hypothesis: Hypothesis | None = None
+    """For the performance loop: expected effect, activation and falsification."""
+    base: str
+    """Commit that the work starts from."""
+    round: int = 0
+    """Round of the performance loop; 0 for the stages."""
+
+
+class IssueOpened(Event):
+    kind: Literal["issue_opened"] = "issue_opened"
+    issue: Issue
+
+
+class CandidateSubmitted(Event):
+    kind: Literal["candidate_submitted"] = "candidate_submitted"
+    candidate: str
+    issue: str
+    attempt: int
+    branch: str
+    commit: str
+    tree: str
+    """ckb.hashing.tree_sha256 of the engine tree."""
+    author: str
+    choices: dict[str, Choice]
+    spans: tuple[Span, ...] = ()
+    summary: str
+    lines: int
+
+
+class CandidateReviewed(Event):
+    kind: Literal["candidate_reviewed"] = "candidate_reviewed"
+    candidate: str
+    attempt: int
+    findings: tuple[Finding, ...]
+
+
+class VerdictMade(Event):
+    kind: Literal["verdict_made"] = "verdict_made"
+    candidate: str
+    attempt: int
+    purpose: Literal["stage", "screen", "merge", "release"]
+    verdict: Verdict
+
+
+class BenchmarkMade(Event):
+    kind: Literal["benchmark_made"] = "benchmark_made"
+    purpose: Literal["baseline_start", "round", "baseline_end", "release"]
+    round: int = 0
+    benchmark: Benchmark
+
+
+class ProfileMade(Event):
+    kind: Literal["profile_made"] = "profile_made"
+    tree: str
+    profile: Profile
+
+
+class CandidateDecided(Event):
+    """The row that says why a candidate was kept or discarded. Its branch stays either way."""
+
+    kind: Literal["candidate_decided"] = "candidate_decided"
+    candidate: str
+    decision: Literal["kept", "discarded"]
+    reason: str
+    effect: float | None = None
+    """Relative change of the objective against the incumbent of the same run, positive is better."""
+    interval: tuple[float, float] | None = None
+    objective: float | None = None
+    """The metric as measured for this candidate."""
+
+
+class Merged(Event):
+    kind: Literal["merged"] = "merged"
+    candidate: str
+    commit: str
+    """Commit on main."""
+    tree: str
+
+
+class IssueClosed(Event):
+    kind: Literal["issue_closed"] = "issue_closed"
+    issue: str
+    outcome: Literal["merged", "nothing_kept", "failed"]
+
+
+class FailureAnalysed(Event):
+    kind: Literal["failure_analysed"] = "failure_analysed"
+    issue: str
+    answer: AnalystAnswer
+
+
+class RoundClosed(Event):
+    kind: Literal["round_closed"] = "round_closed"
+    round: int
+    memory: str
+    """The orchestrator's MEMORY.md after the round."""
+    stop: bool
+    reason: str = ""
+
+
+class RoleCalled(Event):
+    kind: Literal["role_called"] = "role_called"
+    role: RoleName
+    usage: Usage
+    issue: str | None = None
+    candidate: str | None = None
+
+
+class DeviceUsed(Event):
+    kind: Literal["device_used"] = "device_used"
+    what: Literal["verify", "benchmark", "profile", "reference"]
+    seconds: float
+    candidate: str | None = None
+
+
+class EngineReleased(Event):
+    kind: Literal["engine_released"] = "engine_released"
+    path: str
+    """Relative to ENGINESMITH_HOME."""
+    tree: str
+    commit: str
+
+
+class Consolidated(Event):
+    kind: Literal["consolidated"] = "consolidated"
+    version: int
+    rows: dict[str, int]
+    """Rows added by table."""
+
+
+class RunFinished(Event):
+    kind: Literal["run_finished"] = "run_finished"
+    outcome: Literal["accepted", "no_engine", "budget", "stopped"]
+    reason: str = ""
+
+
+AnyEvent = Annotated[
+    RunStarted
+    | PlanFrozen
+    | IssueOpened
+    | CandidateSubmitted
+    | CandidateReviewed
+    | VerdictMade
+    | BenchmarkMade
+    | ProfileMade
+    | CandidateDecided
+    | Merged
+    | IssueClosed
+    | FailureAnalysed
+    | RoundClosed
+    | RoleCalled
+    | DeviceUsed
+    | EngineReleased
+    | Consolidated
+    | RunFinished,
+    Field(discriminator="kind"),
+]
+EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)

@@ -1,0 +1,210 @@
+"""A Target: model x hardware x workload x constraints, one YAML file that a user writes.
+
+Defaults stand on the fields and nowhere else; unknown keys are errors; the resolved Target is stored with its run.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from ckb.errors import UserError
+from ckb.facts import Dtype, Frozen, WeightFormat
+from roles.briefs import RoleName
+from swarm.paths import resolve
+
+
+class TargetError(UserError):
+    """A Target that can't be read; the message names the file, each field and what it may hold."""
+
+
+class Model(Frozen):
+    path: str
+    """Hugging Face directory: config.json, safetensors, tokenizer files. Relative to ENGINESMITH_HOME."""
+
+
+class Hardware(Frozen):
+    pool: str = "local"
+    """Named hardware pool; `local` is this machine or the cluster that the run joined."""
+    accelerator: Literal["cpu", "cuda"] = "cpu"
+    count: int = Field(1, ge=1, le=64)
+    """Devices that one engine uses."""
+
+
+class Workload(Frozen):
+    kind: Literal["single_stream", "batch", "poisson", "ramp"] = "single_stream"
+    """single_stream: one request at a time; batch: all at once; poisson and ramp: open-loop arrivals."""
+    prompt_tokens: tuple[int, ...] = Field((256,), min_length=1)
+    """Prompt lengths to measure, tokens, each exact."""
+    new_tokens: tuple[int, ...] = Field((256,), min_length=1)
+    """Generated lengths to measure, tokens, each exact: EOS is ignored while measuring."""
+    batch: int = Field(1, ge=1, le=4096)
+    """Most sequences at once."""
+
+    @model_validator(mode="after")
+    def lengths_are_positive(self) -> "Workload":
+        for name, values in (("prompt_tokens", self.prompt_tokens), ("new_tokens", self.new_tokens)):
+            if bad := [v for v in values if not 1 <= v <= 1_000_000]:
+                raise ValueError(f"{name} must lie between 1 and 1,000,000, got {bad}")
+        return self
+
+
+class Stage(Frozen):
+    """One objective of a staged search."""
+
+    metric: str
+    target: float | None = None
+
+
+class Objective(Frozen):
+    metric: str = "tpot_ms"
+    """A metric of benchmarks.metrics."""
+    direction: Literal["min", "max"] | None = None
+    """May be left out; must equal the metric's own direction."""
+    target: float | None = None
+    """Stop when the metric reaches this value; beyond the roofline is an error."""
+    slo: dict[str, float] = Field(default_factory=dict)
+    """Metric -> bound, for goodput."""
+    stages: tuple[Stage, ...] = ()
+    """Objectives in order; the earlier ones become guards."""
+
+
+class Mode(Frozen):
+    step: Literal["eager", "graph"] = "graph"
+    """eager: operator by operator; graph: the decode step may be captured or compiled as one program."""
+    serve: Literal["offline", "server"] = "offline"
+    """What is measured: the engine's `stream` in its process, or its HTTP server."""
+
+
+class Constraints(Frozen):
+    dtype: Dtype = "float32"
+    """Compute dtype of the engine and of the reference it is compared with."""
+    weights: WeightFormat | None = None
+    """How weights are held; left out: as the checkpoint stores them. Another format than the checkpoint's is lossy
+    and needs its own contracts."""
+    tensor_parallel: int = Field(1, ge=1, le=64)
+    expert_parallel: int = Field(1, ge=1, le=64)
+    mode: Mode = Mode()
+    decoding: Literal["greedy", "sample"] = "greedy"
+    max_memory_gib: float | None = Field(None, gt=0)
+    """Most memory of the engine's process tree; left out: what the machine has."""
+
+
+class LitellmAuthor(Frozen):
+    kind: Literal["litellm"] = "litellm"
+    model: str
+    """Model name as litellm takes it: provider/model."""
+    api_base: str | None = None
+    temperature: float = Field(0.7, ge=0, le=2)
+    max_tokens: int = Field(16_384, ge=1)
+    """Most completion tokens of one call."""
+    timeout_s: float = Field(600, gt=0)
+    weight: float = Field(1.0, ge=0)
+    usd_per_million_prompt: float | None = Field(None, ge=0)
+    """Price, for a model that litellm has none for."""
+    usd_per_million_completion: float | None = Field(None, ge=0)
+
+
+class ReplayAuthor(Frozen):
+    kind: Literal["replay"] = "replay"
+    transcript: str
+    """Transcript file of an earlier run (JSONL)."""
+
+
+class ComposerAuthor(Frozen):
+    kind: Literal["composer"] = "composer"
+
+
+AuthorConfig = Annotated[LitellmAuthor | ReplayAuthor | ComposerAuthor, Field(discriminator="kind")]
+AuthorKey = Literal["default"] | RoleName
+
+
+def only_the_composer() -> dict[AuthorKey, AuthorConfig]:
+    return {"default": ComposerAuthor()}
+
+
+class Search(Frozen):
+    policy: Literal["issue_tracker"] = "issue_tracker"
+    parallel: int = Field(4, ge=1, le=256)
+    """Implementers at work at once."""
+    rounds: int = Field(6, ge=0, le=10_000)
+    """Rounds of the performance loop after the engine was accepted."""
+    retries: int = Field(3, ge=0, le=100)
+    """Further attempts of one implementer at one issue, with the evidence against the last one."""
+    seed: int = Field(0, ge=0)
+
+
+class Budget(Frozen):
+    """Hard limits of one run; 0 for money and tokens means: no call that costs any."""
+
+    usd: float = Field(0, ge=0)
+    tokens: int = Field(0, ge=0)
+    minutes: float = Field(30, gt=0)
+    device_seconds: float = Field(1800, gt=0)
+    soft: float = Field(0.8, gt=0, le=1)
+    """Share of a limit from which nothing new is started."""
+
+
+class User(Frozen):
+    """What the user brings along (VibeServe, section 3.1): mounted read-only, hashed before and after each gate."""
+
+    reference: str | None = None
+    """Python file with `generate(checkpoint, prompts, max_new_tokens) -> list[list[int]]`."""
+    checker: str | None = None
+    """Command: `{checker} ENGINE_DIR CHECKPOINT`; exit status 0 passes."""
+    benchmark: str | None = None
+    """Command: `{benchmark} ENGINE_DIR CHECKPOINT`; prints lines {"metric": name, "value": number}."""
+    instructions: str | None = None
+    """Plain words that every implementer's brief carries."""
+    deliverable: str | None = None
+    """The shape wanted of the result, in words."""
+
+
+class Target(Frozen):
+    model: Model
+    hardware: Hardware = Hardware()
+    workload: Workload = Workload()
+    objective: Objective = Objective()
+    constraints: Constraints = Constraints()
+    authors: dict[AuthorKey, AuthorConfig] = Field(default_factory=only_the_composer)
+    """Author by role; `default` answers for the roles that are not named. A bare name stands for {kind: name}."""
+    search: Search = Search()
+    budget: Budget = Budget()
+    sources: Literal["off"] = "off"
+    """Generation reads no framework's source."""
+    operators: tuple[Literal["torch", "triton"], ...] = ("torch", "triton")
+    """Low-level operator libraries that an engine may call."""
+    libraries: Literal["allow", "forbid"] = "allow"
+    sandbox: Literal["auto", "none"] = "auto"
+    user: User = User()
+
+    @property
+    def checkpoint(self) -> Path:
+        return resolve(self.model.path)
+
+
+def load_target(path: Path) -> Target:
+    """Reads a Target. Raises TargetError with every fault of the file at once."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TargetError(f"can't read the Target {path}: {error}") from error
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise TargetError(f"{path} is no YAML: {error}") from error
+    return parse_target(data, str(path))
+
+
+def parse_target(data: Any, where: str) -> Target:
+    """A Target from parsed YAML; `where` names the file in errors."""
+    if not isinstance(data, dict):
+        raise TargetError(f"{where}: a Target is a mapping with the keys {', '.join(Target.model_fields)}")
+    if isinstance(authors := data.get("authors"), dict):
+        data = data | {"authors": {k: {"kind": v} if isinstance(v, str) else v for k, v in authors.items()}}
+    try:
+        return Target.model_validate(data)
+    except ValidationError as error:
+        lines = [f"  {'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in error.errors()]
+        raise TargetError("\n".join([f"{where} has {len(lines)} fault(s):", *lines])) from error
