@@ -1,6 +1,9 @@
 """Where things are. Every relative path of a Target is below ENGINESMITH_HOME (default: the current checkout)."""
 
+import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ckb.errors import UserError
@@ -25,6 +28,10 @@ def resolve(path: str) -> Path:
     return home() / Path(path).expanduser()
 
 
+def models_dir() -> Path:
+    return home() / "models"
+
+
 def store_dir() -> Path:
     return home() / "store"
 
@@ -39,3 +46,30 @@ def engines_dir() -> Path:
 
 def cache_dir() -> Path:
     return home() / "cache"
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Around code that writes below `folder`: a full disk and missing rights become UserErrors with the numbers."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(
+                f"the disk is full: {free_gib(folder):.1f} GiB are left at {folder}; free some, or set "
+                "ENGINESMITH_HOME to a folder on a larger disk"
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise UserError(
+                f"can't write {error.filename or folder}: {error.strerror}; set ENGINESMITH_HOME to a folder that you "
+                "may write to"
+            ) from error
+        raise
+
+
+def free_gib(folder: Path) -> float:
+    """Free space of the file system that holds `folder` (or would hold it), GiB."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize / 2**30
