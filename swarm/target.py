@@ -4,14 +4,14 @@ Defaults stand on the fields and nowhere else; unknown keys are errors; the reso
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from ckb.errors import UserError
 from ckb.facts import Dtype, Frozen, WeightFormat
-from roles.briefs import RoleName
+from roles.settings import AuthorConfig, AuthorKey, only_the_composer
 from swarm.paths import resolve
 
 
@@ -89,39 +89,6 @@ class Constraints(Frozen):
     decoding: Literal["greedy", "sample"] = "greedy"
     max_memory_gib: float | None = Field(None, gt=0)
     """Most memory of the engine's process tree; left out: what the machine has."""
-
-
-class LitellmAuthor(Frozen):
-    kind: Literal["litellm"] = "litellm"
-    model: str
-    """Model name as litellm takes it: provider/model."""
-    api_base: str | None = None
-    temperature: float = Field(0.7, ge=0, le=2)
-    max_tokens: int = Field(16_384, ge=1)
-    """Most completion tokens of one call."""
-    timeout_s: float = Field(600, gt=0)
-    weight: float = Field(1.0, ge=0)
-    usd_per_million_prompt: float | None = Field(None, ge=0)
-    """Price, for a model that litellm has none for."""
-    usd_per_million_completion: float | None = Field(None, ge=0)
-
-
-class ReplayAuthor(Frozen):
-    kind: Literal["replay"] = "replay"
-    transcript: str
-    """Transcript file of an earlier run (JSONL)."""
-
-
-class ComposerAuthor(Frozen):
-    kind: Literal["composer"] = "composer"
-
-
-AuthorConfig = Annotated[LitellmAuthor | ReplayAuthor | ComposerAuthor, Field(discriminator="kind")]
-AuthorKey = Literal["default"] | RoleName
-
-
-def only_the_composer() -> dict[AuthorKey, AuthorConfig]:
-    return {"default": ComposerAuthor()}
 
 
 class Search(Frozen):
