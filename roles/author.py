@@ -35,10 +35,6 @@ ANSWERS: dict[str, type[Answer]] = {
 }
 
 
-class AuthorError(UserError):
-    """An author that can't answer: no key, no credit, a format error too often, a replay that ran out."""
-
-
 class Usage(Frozen):
     """What one call cost."""
 
@@ -50,6 +46,15 @@ class Usage(Frozen):
     completion_tokens: int = 0
     usd: float = 0.0
     seconds: float = 0.0
+
+
+class AuthorError(UserError):
+    """An author that can't answer: no key, no credit, a format error too often, a replay that ran out."""
+
+    def __init__(self, message: str, usage: Usage | None = None):
+        super().__init__(message)
+        self.usage = usage
+        """What the attempt cost all the same."""
 
 
 class Author(Protocol):

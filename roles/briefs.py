@@ -46,8 +46,14 @@ class ImplementerBrief(Brief):
     """The tree so far: path -> text."""
     failures: tuple[Evidence, ...] = ()
     """Evidence against the previous attempt at this issue."""
+    instructions: str = ""
+    """What the user asked for in plain words."""
     seed: int = 0
     """Different seeds ask for different valid designs; seed 0 takes every default."""
+    operators: tuple[str, ...] = ("torch", "triton")
+    """Low-level operator libraries that the engine may import."""
+    deliverable: str = ""
+    """The shape that the user wants of the result (`user.deliverable`)."""
 
 
 class Span(Frozen):

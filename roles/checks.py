@@ -1,0 +1,96 @@
+"""What an answer must fulfil beside its schema: it may only speak of what its brief gave."""
+
+from collections.abc import Iterable
+
+from roles import briefs as b
+from roles.author import Answer, AnyBrief
+
+ENGINE_MODULES = (
+    "kernels.py",
+    "cache.py",
+    "weights.py",
+    "model.py",
+    "sampler.py",
+    "scheduler.py",
+    "engine.py",
+    "server.py",
+)
+"""The files of an engine, and so the write scope of an implementer."""
+
+
+def faults(brief: AnyBrief, answer: Answer) -> list[str]:
+    """One line for each thing that is wrong with the answer, for its author to mend."""
+    match brief, answer:
+        case b.ImplementerBrief(), b.ImplementerAnswer():
+            return list(_implementer(brief, answer))
+        case b.ReviewerBrief(), b.ReviewerAnswer():
+            return list(_reviewer(brief, answer))
+        case b.EvaluatorBrief(), b.EvaluatorAnswer():
+            return list(_evaluator(brief, answer))
+        case b.OrchestratorBrief(), b.OrchestratorAnswer():
+            return list(_orchestrator(brief, answer))
+        case b.AnalystBrief(), b.AnalystAnswer():
+            return list(_known("contract", [answer.contract], [c.id for c in brief.contracts]))
+        case b.ConsolidatorBrief(), b.ConsolidatorAnswer():
+            return list(_consolidator(brief, answer))
+    return []
+
+
+def _known(what: str, named: Iterable[str], known: Iterable[str]) -> Iterable[str]:
+    allowed = list(known)
+    for name in named:
+        if name not in allowed:
+            yield f"there is no {what} {name!r}; there are {', '.join(map(repr, allowed)) or 'none'}"
+
+
+def _implementer(brief: b.ImplementerBrief, answer: b.ImplementerAnswer) -> Iterable[str]:
+    if answer.missing_contract is not None:
+        yield from _known("contract", [answer.missing_contract], [c.id for c in brief.contracts])
+        return
+    yield from _known("engine file", answer.files, ENGINE_MODULES)
+    if answer.files == brief.files:
+        yield "no file differs from the tree that you were given"
+    for contract in brief.contracts:
+        for name, options in contract.decisions.items():
+            if name in answer.choices and answer.choices[name] not in options:
+                yield f"decision {name} is one of {list(options)}, not {answer.choices[name]!r}"
+    for name, value in brief.change.items():
+        if answer.choices.get(name, value) != value:
+            yield f"the issue asks for {name} = {value!r}, not {answer.choices[name]!r}"
+
+
+def _reviewer(brief: b.ReviewerBrief, answer: b.ReviewerAnswer) -> Iterable[str]:
+    yield from _known("contract", [f.contract for f in answer.findings], [c.id for c in brief.contracts])
+    modules = {c.module for c in brief.contracts}  # a finding may be that the whole file is missing
+    yield from _known("file", [f.file for f in answer.findings], sorted({*brief.files, *modules}))
+
+
+def _evaluator(brief: b.EvaluatorBrief, answer: b.EvaluatorAnswer) -> Iterable[str]:
+    if len(answer.hypotheses) > brief.wanted:
+        yield f"{len(answer.hypotheses)} hypotheses, at most {brief.wanted} are wanted"
+    for hypothesis in answer.hypotheses:
+        yield from _known("decision or parameter", hypothesis.change, brief.space)
+        for name, value in hypothesis.change.items():
+            if name in brief.space and value not in brief.space[name]:
+                yield f"{name} is one of {list(brief.space[name])}, not {value!r}"
+        if hypothesis.change and {**brief.choices, **hypothesis.change} in brief.tried:
+            yield f"{hypothesis.title!r} was tried already"
+
+
+def _orchestrator(brief: b.OrchestratorBrief, answer: b.OrchestratorAnswer) -> Iterable[str]:
+    last = len(brief.hypotheses) - 1
+    if bad := [i for i in answer.dispatch if not 0 <= i <= last]:
+        yield f"dispatch holds {bad}, the hypotheses are numbered 0 to {last}"
+    if len(set(answer.dispatch)) != len(answer.dispatch):
+        yield "dispatch names a hypothesis twice"
+    if len(answer.dispatch) > brief.parallel:
+        yield f"{len(answer.dispatch)} hypotheses dispatched, {brief.parallel} fit into a round"
+    if not answer.dispatch and not answer.stop:
+        yield "dispatch is empty: choose hypotheses, or say stop"
+
+
+def _consolidator(brief: b.ConsolidatorBrief, answer: b.ConsolidatorAnswer) -> Iterable[str]:
+    measured = {e.effect for e in brief.measured}
+    for experience in answer.experience:
+        if experience.effect is not None and experience.effect not in measured:
+            yield f"experience {experience.id!r} states the effect {experience.effect}, which nobody measured"
