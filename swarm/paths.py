@@ -55,16 +55,21 @@ def writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(
-                f"the disk is full: {free_gib(folder):.1f} GiB are left at {folder}; free some, or set "
-                "ENGINESMITH_HOME to a folder on a larger disk"
-            ) from error
+            raise UserError(disk_full(folder)) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise UserError(
                 f"can't write {error.filename or folder}: {error.strerror}; set ENGINESMITH_HOME to a folder that you "
                 "may write to"
             ) from error
         raise
+
+
+def disk_full(folder: Path) -> str:
+    """What to tell a user whose disk is full."""
+    return (
+        f"the disk is full: {free_gib(folder):.1f} GiB are left at {folder}; free some, or set ENGINESMITH_HOME to a "
+        "folder on a larger disk"
+    )
 
 
 def free_gib(folder: Path) -> float:

@@ -1,0 +1,7 @@
+"""`python -m swarm` is `enginesmith`."""
+
+import sys
+
+from swarm.cli import main
+
+sys.exit(main())
