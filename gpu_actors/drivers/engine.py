@@ -1,0 +1,189 @@
+"""Operations on a whole engine: load, generate, stream, logits, its HTTP server, and where a step's time goes."""
+
+import http.client
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from . import stages
+from .stages import PARTS, module, result
+
+SERVE = Path(__file__).parent / "serve.py"
+Emit = Callable[[Any], None]
+TIMED = ("linear", "attention", "rms_norm", "rope", "silu_mul")
+
+
+def load_engine(checkpoint: str) -> dict[str, Any]:
+    start = time.perf_counter()
+    PARTS["engine"] = module("engine").Engine.load(checkpoint)
+    return {"seconds": time.perf_counter() - start}
+
+
+def generate(prompts: list[list[int]], max_new_tokens: int, ignore_eos: bool) -> dict[str, Any]:
+    tokens = PARTS["engine"].generate(prompts, max_new_tokens, ignore_eos=ignore_eos)
+    return {"tokens": [[int(t) for t in sequence] for sequence in tokens]}
+
+
+def stream(prompt: list[int], max_new_tokens: int, ignore_eos: bool, emit: Emit) -> dict[str, Any]:
+    """Events are token ids, each sent the moment the engine yields it."""
+    for token in PARTS["engine"].stream(prompt, max_new_tokens, ignore_eos=ignore_eos):
+        emit(int(token))
+    return {}
+
+
+def logits(tokens: list[int], positions: list[int]) -> dict[str, Any]:
+    """Teacher-forced logits at some positions, [len(positions), VOCAB], and the arg max at every position."""
+    rows = PARTS["engine"].logits(tokens)
+    best = rows.argmax(dim=-1).to(torch.int64).numpy()
+    return {"rows": result(rows[torch.tensor(positions, dtype=torch.int64)]), "best": best, "dtype": str(rows.dtype)}
+
+
+def tokenizer(text: str, messages: list[dict[str, str]]) -> dict[str, Any]:
+    held = PARTS["engine"].tokenizer
+    ids = [int(t) for t in held.encode(text)]
+    return {"ids": ids, "text": held.decode(ids), "chat": [int(t) for t in held.chat(messages)]}
+
+
+def decode(ids: list[int]) -> dict[str, Any]:
+    return {"text": PARTS["engine"].tokenizer.decode(ids)}
+
+
+def sample(logits: np.ndarray, parameters: dict[str, Any], count: int) -> dict[str, Any]:
+    """`count` draws from one row of logits with one sampler."""
+    sampler = module("sampler").Sampler(**parameters)
+    row = torch.from_numpy(logits)
+    return {"tokens": [int(sampler(row)) for _ in range(count)]}
+
+
+def start_server(
+    checkpoint: str, port: int, tree_dir: str, packages: list[str], forbidden: list[str]
+) -> dict[str, Any]:
+    """Starts the engine's server as a process of this sandbox and returns at once."""
+    arguments = [checkpoint, "--host", "127.0.0.1", "--port", str(port)]
+    setup = {"tree_dir": tree_dir, "packages": packages, "forbidden": forbidden, "arguments": arguments}
+    command = [sys.executable, "-I", "-S", "-B", str(SERVE), json.dumps(setup)]
+    PARTS["server"] = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    return {}
+
+
+def http_request(
+    port: int, method: str, path: str, body: dict[str, Any] | str | None, timeout_s: float
+) -> dict[str, Any]:
+    """One request to the server: status, content type and text. Waits for the server to listen at first."""
+    text = body if isinstance(body, str) or body is None else json.dumps(body)
+    end = time.monotonic() + timeout_s
+    while True:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=max(0.1, end - time.monotonic()))
+        try:
+            connection.request(method, path, text, {"content-type": "application/json"} if text else {})
+            response = connection.getresponse()
+            data = response.read().decode(errors="replace")
+            return {"status": response.status, "type": response.getheader("content-type", ""), "text": data}
+        except ConnectionRefusedError:
+            status = PARTS["server"].poll()
+            if status is not None:
+                raise RuntimeError(f"the server ended with exit status {status}") from None
+            if time.monotonic() > end:
+                raise TimeoutError(f"the server did not listen on port {port} within {timeout_s:.0f} s") from None
+            time.sleep(0.05)
+        finally:
+            connection.close()
+
+
+def stop_server() -> dict[str, Any]:
+    PARTS["server"].kill()
+    PARTS["server"].wait()
+    return {}
+
+
+class Clock:
+    """Exclusive time by part: a part that calls another is charged only for what is its own."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._inner: list[float] = []
+
+    def wrap(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            start = time.perf_counter()
+            self._inner.append(0.0)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                spent = time.perf_counter() - start
+                own = spent - self._inner.pop()
+                self.seconds[part] = self.seconds.get(part, 0.0) + own
+                if self._inner:
+                    self._inner[-1] += spent
+
+        return timed
+
+
+def profile(checkpoint: str, prompt: list[int], steps: int, capacity: int) -> dict[str, Any]:
+    """Share of a decode step by the kernels it calls by name, and the step's time in milliseconds (timed bare).
+
+    A part that an engine fused into something else does not appear; what is in no part is `rest`.
+    """
+    stages.load_model(checkpoint)
+    model, cache = PARTS["model"], module("cache").KVCache(capacity)
+    model.forward(torch.tensor(prompt, dtype=torch.int64), cache, 0)
+    run = range(len(prompt), len(prompt) + steps)
+    model.step(prompt[-1], cache, len(prompt))
+    start = time.perf_counter()
+    for position in run:
+        model.step(prompt[-1], cache, position)
+    bare = time.perf_counter() - start
+    clock = Clock()
+    package = PARTS["package"]
+    kernels = module("kernels")
+    originals = {name: getattr(kernels, name) for name in TIMED}
+    for name, held in list(sys.modules.items()):
+        for part in TIMED:
+            if name.startswith(f"{package}.") and getattr(held, part, None) is originals[part]:
+                setattr(held, part, clock.wrap(part, originals[part]))
+    model.head = clock.wrap("head", model.head)
+    start = time.perf_counter()
+    for position in run:
+        model.step(prompt[-1], cache, position)
+    whole = time.perf_counter() - start
+    shares = {part: spent / whole for part, spent in clock.seconds.items()}
+    return {"shares": shares | {"rest": max(0.0, 1.0 - sum(shares.values()))}, "step_ms": 1000 * bare / steps}
+
+
+def ceiling(bytes_: int, seconds: float, threads: int) -> dict[str, Any]:
+    """Best streaming read of main memory over several simple readers, in GB/s."""
+    torch.set_num_threads(threads)
+    data = torch.ones(bytes_ // 4)
+    matrix, vector = data.view(-1, 1024), torch.ones(1024)
+    readers: list[Callable[[], object]] = [data.sum, lambda: torch.dot(data, data), lambda: matrix @ vector, data.max]
+    best = float("inf")
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        for read in readers:
+            start = time.perf_counter()
+            read()
+            best = min(best, time.perf_counter() - start)
+    return {"gb_s": data.numel() * 4 / best / 1e9}
+
+
+OPERATIONS = stages.OPERATIONS | {
+    "load_engine": load_engine,
+    "generate": generate,
+    "stream": stream,
+    "logits": logits,
+    "tokenizer": tokenizer,
+    "decode": decode,
+    "sample": sample,
+    "start_server": start_server,
+    "http": http_request,
+    "stop_server": stop_server,
+    "profile": profile,
+    "ceiling": ceiling,
+}

@@ -1,0 +1,170 @@
+"""Operations on the parts of an engine, one stage after the other: kernels and cache, then weights and model.
+
+The engine's folder is loaded as a package of the same name, as its user would import it.
+"""
+
+import importlib
+import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+Arrays = dict[str, np.ndarray]
+PARTS: dict[str, Any] = {}
+"""What is loaded in this process: the package's name, the model, the engine."""
+
+
+def open_tree(tree_dir: str, threads: int) -> dict[str, Any]:
+    """Makes the folder importable as a package. Nothing of it runs yet."""
+    name = Path(tree_dir).name
+    spec = ModuleSpec(name, None, is_package=True)
+    spec.submodule_search_locations = [tree_dir]
+    sys.modules[name] = module_from_spec(spec)
+    PARTS["package"] = name
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    return {}
+
+
+def module(name: str) -> ModuleType:
+    """A module of the engine, imported at its first use."""
+    return importlib.import_module(f"{PARTS['package']}.{name}")
+
+
+def setup() -> dict[str, Any]:
+    """Builds or loads the kernels, twice: the second time must be harmless."""
+    kernels = module("kernels")
+    kernels.setup()
+    kernels.setup()
+    return {"dtype": str(kernels.DTYPE).removeprefix("torch.")}
+
+
+def compute(array: np.ndarray) -> torch.Tensor:
+    """An input as the engine's compute dtype. The parent has rounded it, so that nothing is lost here."""
+    return torch.from_numpy(array).to(module("kernels").DTYPE)
+
+
+def result(tensor: Any) -> np.ndarray:
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"expected a torch.Tensor, found {type(tensor).__name__}")
+    array: np.ndarray = tensor.detach().to(torch.float32).contiguous().numpy()
+    return array
+
+
+def linear(x: np.ndarray, weight: np.ndarray, weights: str) -> Arrays:
+    """`weights` is the checkpoint's format: the packed matrix starts from a tensor of that dtype."""
+    kernels = module("kernels")
+    stored = torch.from_numpy(weight).to({"bf16": torch.bfloat16, "fp32": torch.float32}[weights])
+    return {"y": result(kernels.linear(compute(x), kernels.pack(stored)))}
+
+
+def rms_norm(x: np.ndarray, weight: np.ndarray) -> Arrays:
+    return {"y": result(module("kernels").rms_norm(compute(x), compute(weight)))}
+
+
+def rope(x: np.ndarray, start: int) -> Arrays:
+    return {"y": result(module("kernels").rope(compute(x), start))}
+
+
+def silu_mul(gate_up: np.ndarray) -> Arrays:
+    return {"y": result(module("kernels").silu_mul(compute(gate_up)))}
+
+
+def attention(q: np.ndarray, keys: np.ndarray, values: np.ndarray, start: int, poison: int = 0) -> Arrays:
+    """With `poison`, keys and values are views into a longer buffer whose rows behind them hold 1e4."""
+    held = []
+    for array in (keys, values):
+        buffer = torch.full((array.shape[0], array.shape[1] + poison, array.shape[2]), 1e4)
+        buffer[:, : array.shape[1]] = torch.from_numpy(array)
+        held.append(buffer.to(module("kernels").DTYPE)[:, : array.shape[1]])
+    return {"y": result(module("kernels").attention(compute(q), held[0], held[1], start))}
+
+
+def cache(capacity: int, appends: list[list[int]], reads: list[list[int]], **rows: np.ndarray) -> dict[str, Any]:
+    """Appends k0, v0, k1, v1, ... at [layer, start] in turn, then reads [layer, length] as keys0, values0, ..."""
+    held = module("cache").KVCache(capacity)
+    for i, (layer, start) in enumerate(appends):
+        held.append(layer, compute(rows[f"k{i}"]), compute(rows[f"v{i}"]), start)
+    found: dict[str, Any] = {"bytes": int(held.bytes)}
+    for i, (layer, length) in enumerate(reads):
+        found[f"keys{i}"] = result(held.keys(layer, length))
+        found[f"values{i}"] = result(held.values(layer, length))
+    return found
+
+
+def load_model(checkpoint: str) -> dict[str, Any]:
+    """Loads the weights and the model from a checkpoint, and keeps the model for the operations below."""
+    setup()
+    weights = module("weights").load_weights(checkpoint)
+    PARTS["model"] = module("model").Model(weights)
+    return {"consumed": list(weights.consumed), "ignored": list(weights.ignored)}
+
+
+def load_weights(checkpoint: str) -> dict[str, Any]:
+    """Loads the weights only. For checkpoints that must be refused."""
+    setup()
+    module("weights").load_weights(checkpoint)
+    return {}
+
+
+def forward(sequences: list[list[int]], chunks: list[int], capacity: int, reuse: bool) -> Arrays:
+    """Logits of every position of each sequence, [sum of lengths, VOCAB].
+
+    chunks: lengths of the pieces that the prompt is fed in (the last takes the rest); [] feeds it whole. reuse: one
+    cache for all sequences, so that each later one finds the rows of those before it beyond its own positions.
+    """
+    model, rows = PARTS["model"], []
+    kv = module("cache").KVCache(capacity)
+    for sequence in sequences:
+        kv = kv if reuse else module("cache").KVCache(capacity)
+        start = 0
+        for length in [*chunks, len(sequence)]:
+            piece = torch.tensor(sequence[start : start + length], dtype=torch.int64)
+            if len(piece):
+                rows.append(result(model.head(model.forward(piece, kv, start))))
+                start += len(piece)
+    return {"logits": np.concatenate(rows)}
+
+
+def steps(sequence: list[int], prompt: int, capacity: int) -> Arrays:
+    """Logits of positions prompt-1 .. end: the prompt by `forward`, each later token by `step`."""
+    model, kv = PARTS["model"], module("cache").KVCache(capacity)
+    hidden = model.forward(torch.tensor(sequence[:prompt], dtype=torch.int64), kv, 0)
+    rows = [result(model.head(hidden[-1:]))[0]]
+    for position in range(prompt, len(sequence)):
+        rows.append(result(model.step(sequence[position], kv, position)).reshape(-1))
+    return {"logits": np.stack(rows)}
+
+
+def drop_model() -> dict[str, Any]:
+    PARTS.pop("model", None)
+    return {}
+
+
+def loaded() -> dict[str, Any]:
+    """Every imported module by name, with the file it came from."""
+    files = {name: getattr(m, "__file__", None) or "" for name, m in list(sys.modules.items())}
+    return {"package": PARTS["package"], "modules": files}
+
+
+OPERATIONS = {
+    "open": open_tree,
+    "setup": setup,
+    "linear": linear,
+    "rms_norm": rms_norm,
+    "rope": rope,
+    "silu_mul": silu_mul,
+    "attention": attention,
+    "cache": cache,
+    "load_model": load_model,
+    "load_weights": load_weights,
+    "forward": forward,
+    "steps": steps,
+    "drop_model": drop_model,
+    "loaded": loaded,
+}
