@@ -1,0 +1,47 @@
+"""Table `definitions`: operators to be computed, as FlashInfer-Trace Definitions."""
+
+from typing import Literal
+
+from ckb.facts import Frozen
+from ckb.records import Layer, Row
+from ckb.schemas.arrow import schema_of
+
+
+class Axis(Frozen):
+    """One axis: constant in the definition, or variable and given by each workload."""
+
+    name: str
+    type: Literal["const", "var"]
+    value: int | None = None
+    """Of a constant axis."""
+    description: str = ""
+
+
+class TensorSpec(Frozen):
+    """One input or output, in the order of the reference's arguments or results."""
+
+    name: str
+    shape: tuple[str, ...] | None
+    """Axis names; None is a Python scalar, () a 0-D tensor."""
+    dtype: str
+    description: str = ""
+
+
+class Definition(Row):
+    """What one operator computes; the id is its globally unique name."""
+
+    layer: Layer = "parallelism"
+    op_type: str
+    """gemm, rmsnorm, rope, gqa_paged, ..."""
+    axes: tuple[Axis, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    reference: str
+    """Python source with a top-level function `run`."""
+    tags: tuple[str, ...] = ()
+    description: str = ""
+    constraints: tuple[str, ...] = ()
+    """Python expressions over axes and inputs that hold for every workload."""
+
+
+SCHEMA = schema_of(Definition)

@@ -1,0 +1,32 @@
+"""Table `parallelism`: how tensors are partitioned over devices, and what they then must exchange."""
+
+from typing import Literal
+
+from ckb.facts import Frozen
+from ckb.records import Layer, Row
+from ckb.schemas.arrow import schema_of
+
+
+class Partition(Frozen):
+    """How one kind of tensor is split."""
+
+    tensor: str
+    """Name pattern as in the models table."""
+    axis: Literal["rows", "columns", "heads", "experts", "replicated"]
+    collective: Literal["none", "all_reduce", "all_gather", "all_to_all"] = "none"
+    """What the devices exchange after the tensor's product."""
+
+
+class Parallelism(Row):
+    """One way to spread a model over devices; `applies_to` names the models and machines for which it is sound."""
+
+    layer: Layer = "parallelism"
+    title: str
+    kind: Literal["tensor", "expert", "pipeline", "sequence"]
+    degree: str
+    """Predicate text on the number of devices: `platform.count in [2, 4, 8]`."""
+    partitions: tuple[Partition, ...]
+    text: str = ""
+
+
+SCHEMA = schema_of(Parallelism)

@@ -1,0 +1,60 @@
+"""Table `runs`: where an engine came from."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from ckb.facts import Frozen
+from ckb.records import Choice, Layer, Row
+from ckb.schemas.arrow import schema_of
+
+
+class Median(Frozen):
+    """One benchmark median of the final paired run."""
+
+    arm: str
+    """Candidate id, `incumbent` or `huggingface`."""
+    prompt_tokens: int
+    new_tokens: int
+    metric: str
+    """Name in the metric registry: tpot_ms, ttft_ms, decode_tok_s, ..."""
+    value: float
+
+
+class Run(Row):
+    """The provenance of one engine; the id is the run's id."""
+
+    layer: Layer = "experience"
+    target: str
+    """Name of the Target."""
+    engine: str
+    """Name of the engine package."""
+    model_type: str
+    platform: str
+    """Device name."""
+    knowledge: int
+    """Version of the store that the run generated from."""
+    plan: str
+    """sha256 of the Plan."""
+    tree: str
+    """sha256 of the engine's tree (ckb.hashing.tree_sha256)."""
+    verdict: str
+    """sha256 of the Verdict that accepted it."""
+    commit: str
+    """Git commit of the run's repository."""
+    author: str
+    """Who wrote it: composer, a model's name, ..."""
+    sources: Literal["off", "on"] = "off"
+    choices: dict[str, Choice] = Field(default_factory=dict)
+    fragments: tuple[str, ...] = ()
+    """Ids of the fragments in the engine's bill of materials."""
+    metric: str
+    """The objective's metric."""
+    value: float | None
+    """What the engine reached of it; None when nothing was measured."""
+    medians: tuple[Median, ...] = ()
+    candidates: int = 0
+    """Candidates that the run tried."""
+
+
+SCHEMA = schema_of(Run)

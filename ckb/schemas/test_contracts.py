@@ -1,0 +1,23 @@
+"""Table `test_contracts`: what each fixed test checks, and the gate that runs it."""
+
+from typing import Literal
+
+from ckb.records import Layer, Row, Stage
+from ckb.schemas.arrow import schema_of
+
+
+class TestContract(Row):
+    """The test of one contract. Its code is a gate in gpu_actors: fixed, and never written by an author."""
+
+    layer: Layer = "test"
+    contract: str
+    """Id of the contract that it checks."""
+    stage: Stage
+    level: Literal["L0", "L1", "L2", "L3"]
+    gate: str
+    """Name of the gate function in gpu_actors."""
+    text: str
+    """What is checked, against which oracle, with which bounds."""
+
+
+SCHEMA = schema_of(TestContract)

@@ -1,0 +1,257 @@
+"""The versioned store: immutable Parquet files under data/, one manifest a version under versions/.
+
+    root/versions/0000000042.json       created exactly once: this creation is the commit
+    root/data/<table>-<commit>.parquet  written before it, never changed
+    root/tags/<name>.json               names of versions, created the same way
+
+Any number of processes may read and write at once. Readers see whole versions. An append takes the next free version
+number, whoever came first; an overwrite whose parent has moved raises Conflict.
+"""
+
+import random
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, TypeVar, overload
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic_core import from_json, to_json
+
+from ckb import parquet
+from ckb.errors import UserError
+from ckb.hashing import sha256
+from ckb.manifest import Change, DataFile, Manifest, State, TableState, pack_schema, with_checkpoint
+from ckb.records import Row
+from ckb.schemas import TABLES
+from ckb.schemas.arrow import from_arrow, schema_of, to_arrow, unknown_columns
+from ckb.storage import LocalStorage, Storage
+from ckb.versions import Versions, now
+
+R = TypeVar("R", bound=Row)
+Version = int | str | None
+"""A version number, the name of a tag, or None for the newest."""
+Operation = Literal["create", "append", "overwrite", "vacuum"]
+
+TAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class Conflict(Exception):
+    """A commit that was made against version `expected`, when the store had moved on to `found`."""
+
+    def __init__(self, expected: int, found: int):
+        self.expected, self.found = expected, found
+        super().__init__(f"the commit was made against version {expected}, the knowledge base is at version {found}")
+
+
+class Store:
+    """One knowledge base. Opens what is at `root`; `Store.create` makes a new one."""
+
+    def __init__(self, root: Path | Storage, tables: Mapping[str, type[Row]] = TABLES):
+        """`tables` maps each table's name to its record. Raises UserError if there is no store at `root`."""
+        self.storage = LocalStorage(root) if isinstance(root, Path) else root
+        self.tables = tables
+        self.versions = Versions(self.storage)
+
+    @classmethod
+    def create(cls, root: Path | Storage, tables: Mapping[str, type[Row]] = TABLES) -> "Store":
+        """Make an empty store: version 0. Raises UserError if there is one already."""
+        Versions.create(
+            LocalStorage(root) if isinstance(root, Path) else root,
+            Manifest(version=0, id=uuid.uuid4().hex, operation="create", message="empty", by="store", at=now()),
+        )
+        return cls(root, tables)
+
+    @property
+    def latest(self) -> int:
+        """Number of the newest version."""
+        return self.versions.newest().version
+
+    def log(self) -> list[Manifest]:
+        """Every version's manifest, newest first."""
+        return self.versions.log()
+
+    # Reading
+
+    @overload
+    def rows(self, table: type[R], version: Version = None) -> list[R]: ...
+    @overload
+    def rows(self, table: str, version: Version = None) -> list[Row]: ...
+    def rows(self, table: str | type[Row], version: Version = None) -> Sequence[Row]:
+        """The rows of a table as records; a record class names its table, and gives typed rows."""
+        name = table if isinstance(table, str) else next(n for n, kind in self.tables.items() if kind is table)
+        state = self.table_state(name, version)
+        if unknown := unknown_columns(self.tables[name], state.schema):
+            raise UserError(
+                f"table {name!r} has the columns {', '.join(unknown)}, which this release does not know: "
+                "a newer one wrote them"
+            )
+        return from_arrow(self.tables[name], self.read_files(state))
+
+    def read(
+        self,
+        table: str,
+        version: Version = None,
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+    ) -> pa.Table:
+        """The rows of a table at a version, with the table's schema of then."""
+        return self.read_files(self.table_state(table, version), columns, where)
+
+    def read_files(
+        self, state: TableState, columns: Sequence[str] | None = None, where: pc.Expression | None = None
+    ) -> pa.Table:
+        """The rows of a table's files under its schema; `columns` may name the hidden one (ckb.parquet.COMMIT)."""
+        full = state.schema.append(pa.field(parquet.COMMIT, pa.string()))
+        schema = state.schema if columns is None else pa.schema([full.field(name) for name in columns])
+        parts = [parquet.decode(self._data(file), full, columns, where) for file in state.files]
+        if columns is None:
+            parts = [parquet.visible(part) for part in parts]
+        return parquet.concat([schema.empty_table(), *parts])
+
+    def table_state(self, table: str, version: Version = None) -> TableState:
+        """Files and schema of a table at a version. Raises UserError for an unknown table or version."""
+        empty = TableState((), schema_of(self._kind(table)))
+        return self.state(version).tables.get(table, empty)
+
+    def state(self, version: Version = None) -> State:
+        """The state at a version. Raises UserError for one that isn't there or that was vacuumed away."""
+        if isinstance(version, str):
+            tags = self.tags()
+            if version not in tags and not version.isdigit():
+                raise UserError(f"there is no tag {version!r}; there are {', '.join(tags) or 'none'}")
+            version = tags.get(version) if version in tags else int(version)
+        return self.versions.at(version)
+
+    # Writing
+
+    def append(self, tables: Mapping[str, Sequence[Row]], *, message: str, by: str, parent: int | None = None) -> int:
+        """Add rows, all in one new version, and return its number. Their ids must be new to their tables.
+
+        It rebases on whatever was committed meanwhile, unless `parent` says that it must follow that very version:
+        then Conflict is raised when the store has moved.
+        """
+        new = {name: self._arrow(name, rows) for name, rows in tables.items() if rows}
+        return self._commit("append", new, {}, message=message, by=by, parent=parent)
+
+    def overwrite(self, tables: Mapping[str, Sequence[Row]], *, parent: int, message: str, by: str) -> int:
+        """Replace the rows of the same ids, add the others, all in one new version made against version `parent`.
+
+        Raises Conflict(expected, found) when the store is no longer at `parent`.
+        """
+        state = self.versions.newest()
+        if state.version != parent:
+            raise Conflict(parent, state.version)
+        new, removed = {}, {}
+        for name, rows in tables.items():
+            if rows:
+                kept, removed[name] = self._survivors(state.tables.get(name), [row.id for row in rows])
+                new[name] = parquet.concat([*kept, self._arrow(name, rows)])
+        return self._commit("overwrite", new, removed, message=message, by=by, parent=parent)
+
+    def raise_horizon(self, horizon: int, *, message: str, by: str) -> int:
+        """A version that says: what is older than version `horizon` can no longer be read (see ckb.maintenance)."""
+        return self._commit("vacuum", {}, {}, message=message, by=by, parent=None, horizon=horizon)
+
+    def tag(self, name: str, version: Version = None) -> int:
+        """Name a version for good, and return its number. Raises UserError for a bad or taken name."""
+        if not TAG_NAME.fullmatch(name) or name.isdigit():
+            raise UserError(f"a tag is a word of letters, digits, dots, dashes and underscores; {name!r} was given")
+        number = self.state(version).version
+        try:
+            self.storage.put_if_absent(f"tags/{name}.json", to_json({"version": number, "at": now()}))
+        except FileExistsError:
+            raise UserError(f"the tag {name!r} is taken by version {self.tags()[name]}") from None
+        self.state(number)  # a vacuum in between either sees the tag or is seen here
+        return number
+
+    def tags(self) -> dict[str, int]:
+        """Tag -> version."""
+        paths = [s.path for s in self.storage.list("tags") if s.path.endswith(".json")]
+        return {Path(path).stem: int(from_json(self.storage.read(path).to_pybytes())["version"]) for path in paths}
+
+    # Inside
+
+    def _kind(self, table: str) -> type[Row]:
+        if table not in self.tables:
+            raise UserError(f"there is no table {table!r}; there are {', '.join(self.tables)}")
+        return self.tables[table]
+
+    def _arrow(self, table: str, rows: Sequence[Row]) -> pa.Table:
+        kind = self._kind(table)
+        if strangers := {type(row).__name__ for row in rows if type(row) is not kind}:
+            raise TypeError(f"table {table} holds {kind.__name__}, not {', '.join(sorted(strangers))}")
+        if (different := len({row.id for row in rows})) < len(rows):
+            raise ValueError(f"{len(rows)} rows for {table} have only {different} different ids")
+        return to_arrow(kind, rows)
+
+    def _survivors(self, table: TableState | None, ids: Sequence[str]) -> tuple[list[pa.Table], tuple[str, ...]]:
+        """The rows to keep of the files that hold any of `ids`, and the paths of these files."""
+        kept, removed = [], []
+        for file in table.files if table else ():
+            rest, hit = parquet.split(parquet.whole(self._data(file)), ids)
+            if hit:
+                kept.append(rest)
+                removed.append(file.path)
+        return kept, tuple(removed)
+
+    def _data(self, file: DataFile) -> pa.Buffer:
+        try:
+            return self.storage.read(file.path)
+        except FileNotFoundError:
+            raise UserError(f"{self.storage} is damaged: {file.path} is missing ({file.rows} rows)") from None
+
+    def _commit(
+        self,
+        operation: Operation,
+        new: dict[str, pa.Table],
+        removed: dict[str, tuple[str, ...]],
+        *,
+        message: str,
+        by: str,
+        parent: int | None,
+        horizon: int = 0,
+    ) -> int:
+        """Write the data files once, then try to be the next version until it works."""
+        if not new and not horizon:
+            raise ValueError("a commit needs at least one row")
+        draft = Manifest(version=0, id=uuid.uuid4().hex, operation=operation, message=message, by=by, at=now())
+        files = {name: self._write(name, rows, draft.id) for name, rows in new.items()}
+        attempt = 0
+        while True:
+            state = self.versions.newest()
+            if parent is not None and state.version != parent:
+                for file in files.values():
+                    self.storage.delete(file.path)  # a Conflict proves that no manifest names them
+                raise Conflict(parent, state.version)
+            changes = {
+                name: Change(add=(file,), remove=removed.get(name, ()), arrow=_new_schema(name, new[name], state))
+                for name, file in files.items()
+            }
+            following = {"version": state.version + 1, "changes": changes, "horizon": max(horizon, state.horizon)}
+            manifest = with_checkpoint(draft.model_copy(update=following), state)
+            if self.versions.publish(manifest):
+                return manifest.version
+            attempt += 1
+            time.sleep(random.uniform(0, min(0.1, 0.002 * 2**attempt)))
+
+    def _write(self, table: str, rows: pa.Table, commit: str) -> DataFile:
+        data = parquet.encode(rows, commit)
+        file = DataFile(path=f"data/{table}-{commit}.parquet", rows=rows.num_rows, bytes=len(data), sha256=sha256(data))
+        self.storage.put_if_absent(file.path, data)
+        return file
+
+
+def _new_schema(name: str, rows: pa.Table, state: State) -> str | None:
+    """The table's schema after these rows, if they change it. Raises UserError when a column's type doesn't fit."""
+    added = parquet.visible(rows).schema
+    if name not in state.tables:
+        return pack_schema(added)
+    old = state.tables[name].schema
+    try:
+        schema = pa.unify_schemas([old, added], promote_options="permissive")
+    except pa.ArrowTypeError as error:
+        raise UserError(f"the rows don't fit table {name!r} of version {state.version}: {error}") from error
+    return None if schema.equals(old) else pack_schema(schema)

@@ -1,0 +1,100 @@
+"""The chain of versions: one manifest file each, and the state that they add up to. Knows nothing of Parquet."""
+
+import re
+from datetime import UTC, datetime
+
+from ckb.errors import UserError
+from ckb.manifest import CHECKPOINT_EVERY, Manifest, State, decode_manifest, encode_manifest, with_checkpoint
+from ckb.storage import Storage
+
+MANIFEST_NAME = re.compile(r"versions/(\d{10})\.json")
+
+
+class Versions:
+    """The versions of one store. What was read once is kept, so that following the newest costs one look ahead."""
+
+    def __init__(self, storage: Storage):
+        """Raises UserError if nothing is there, or if it is in a format that this release doesn't know."""
+        self.storage = storage
+        numbers = [int(match[1]) for s in storage.list("versions") if (match := MANIFEST_NAME.fullmatch(s.path))]
+        if not numbers:
+            raise UserError(f"there is no knowledge base at {storage}: make one with `enginesmith ckb build`")
+        self._state = self._load(max(numbers))
+
+    @staticmethod
+    def create(storage: Storage, first: Manifest) -> None:
+        """Write version 0. Raises UserError if it is there."""
+        try:
+            storage.put_if_absent(manifest_path(0), encode_manifest(with_checkpoint(first, State())))
+        except FileExistsError:
+            raise UserError(f"there is a knowledge base at {storage} already") from None
+
+    def newest(self) -> State:
+        """The newest state: forward from the last one known, checkpoint by checkpoint, then one by one."""
+        state = self._state
+        while checkpoint := self.manifest(state.version - state.version % CHECKPOINT_EVERY + CHECKPOINT_EVERY):
+            state = state.after(checkpoint)
+        while manifest := self.manifest(state.version + 1):
+            state = state.after(manifest)
+        self._state = state
+        return state
+
+    def at(self, number: int | None) -> State:
+        """The state at a version, None is the newest. Raises UserError for one that isn't there or can't be read."""
+        newest = self.newest()
+        if number is None or number == newest.version:
+            return newest
+        if not 0 <= number < newest.version:
+            raise UserError(f"{self.storage} has the versions 0 to {newest.version}; version {number} was asked for")
+        if number < newest.horizon:
+            raise UserError(f"version {number} was vacuumed away; the oldest that can be read is {newest.horizon}")
+        return self._load(number)
+
+    def manifest(self, version: int, *, checkpoint: bool = True) -> Manifest | None:
+        """One version's manifest, or None if there is no such version."""
+        path = manifest_path(version)
+        try:
+            data = self.storage.read(path).to_pybytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return decode_manifest(data, checkpoint=checkpoint)
+        except ValueError as error:
+            raise UserError(f"{self.storage}/{path} is damaged: {error}") from error
+
+    def log(self) -> list[Manifest]:
+        """Every version's manifest, newest first, without the checkpoints."""
+        found = (self.manifest(version, checkpoint=False) for version in range(self.newest().version, -1, -1))
+        return [manifest for manifest in found if manifest is not None]
+
+    def publish(self, manifest: Manifest) -> bool:
+        """Try to create a version. True when it is ours, also if the reply to our own write was lost."""
+        try:
+            self.storage.put_if_absent(manifest_path(manifest.version), encode_manifest(manifest))
+        except OSError as error:
+            found = self.manifest(manifest.version, checkpoint=False)
+            if found is not None and found.id == manifest.id:
+                return True
+            if isinstance(error, FileExistsError):
+                return False
+            raise
+        return True
+
+    def _load(self, version: int) -> State:
+        """The state at a version, from the checkpoint at or below it."""
+        state = State()
+        for number in range(version - version % CHECKPOINT_EVERY, version + 1):
+            manifest = self.manifest(number)
+            if manifest is None:
+                raise UserError(f"{self.storage} is damaged: {manifest_path(number)} is missing")
+            state = state.after(manifest)
+        return state
+
+
+def manifest_path(version: int) -> str:
+    return f"versions/{version:010d}.json"
+
+
+def now() -> str:
+    """The time of a commit: ISO 8601, UTC, seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
