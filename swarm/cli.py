@@ -64,3 +64,23 @@ def fetch(
     from swarm.fetch import fetch as fetch_model
 
     fetch_model(name, say)
+
+
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: a list of findings.")] = False,
+) -> None:
+    """Show what this machine has for the job, and what follows from each lack. Exit status 1 if it can't run."""
+    from swarm.doctor import examine
+
+    findings = examine()
+    if as_json:
+        import json
+
+        say(json.dumps([finding.model_dump() for finding in findings], indent=2))
+    else:
+        from swarm.tables import doctor_table, show
+
+        show(doctor_table(findings))
+    if any(finding.state == "missing" for finding in findings):
+        raise typer.Exit(1)

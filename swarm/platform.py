@@ -122,11 +122,14 @@ def find_tool(name: str) -> str | None:
     return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
 
 
+def python_headers() -> Path:
+    return Path(sysconfig.get_paths()["include"]) / "Python.h"
+
+
 def kernel_compiler() -> str | None:
     """The C++ compiler that torch.utils.cpp_extension takes, if ninja and Python's headers are there too."""
-    headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
     command = os.environ.get("CXX", "c++")
-    return command if shutil.which(command) and find_tool("ninja") and headers.is_file() else None
+    return command if shutil.which(command) and find_tool("ninja") and python_headers().is_file() else None
 
 
 def gpus() -> list[Gpu]:

@@ -1,0 +1,171 @@
+"""`enginesmith doctor`: what this machine has for the main job, and what follows from each lack."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from platform import python_version, release
+from typing import Literal
+
+from ckb.errors import UserError
+from ckb.facts import Frozen
+from swarm import platform
+from swarm.paths import free_gib, home, models_dir, store_dir
+
+GIB = 2**30
+DISK_GIB = 3.0
+"""A model, its cache and some runs."""
+
+
+class Finding(Frozen):
+    """One thing that the main job may need."""
+
+    what: str
+    found: str
+    state: Literal["fine", "limited", "missing"]
+    """limited: the main job runs without it, with less; missing: it can't run."""
+    consequence: str = ""
+    """What follows from the lack, and what mends it."""
+
+
+def examine() -> list[Finding]:
+    """Looks at this machine. Starts nothing but `--version` commands and one empty sandbox."""
+    checks: tuple[Callable[[], Iterator[Finding]], ...] = (
+        system,
+        processor,
+        disk,
+        devices,
+        tools,
+        packages,
+        sandbox,
+        data,
+    )
+    return [finding for check in checks for finding in check()]
+
+
+def lack(what: str, found: str, consequence: str, *, needed: bool = False) -> Finding:
+    return Finding(what=what, found=found, state="missing" if needed else "limited", consequence=consequence)
+
+
+def fine(what: str, found: str) -> Finding:
+    return Finding(what=what, found=found, state="fine")
+
+
+def system() -> Iterator[Finding]:
+    yield fine("system", f"Linux {release()}")
+    if (3, 11) <= sys.version_info[:2] <= (3, 12):
+        yield fine("python", python_version())
+    else:
+        yield lack("python", python_version(), "3.11 or 3.12 is needed: make PYTHON=python3.12 install", needed=True)
+
+
+def processor() -> Iterator[Finding]:
+    isa = platform.cpu_isa()
+    yield fine("processor", f"{platform.cpu_name()}, {platform.physical_cores()} core(s)")
+    if "avx2" in isa or "asimd" in isa:
+        yield fine("instruction sets", " ".join(isa))
+    else:
+        yield lack("instruction sets", " ".join(isa) or "none known", "no vector kernels: torch's operators are used")
+    memory = platform.memory_limit() / GIB
+    if memory >= 4:
+        yield fine("memory", f"{memory:.1f} GiB")
+    else:
+        yield lack(
+            "memory", f"{memory:.1f} GiB", "the demo needs about 4 GiB: lower search.parallel, or a larger machine"
+        )
+
+
+def disk() -> Iterator[Finding]:
+    free = free_gib(home())
+    if free >= DISK_GIB:
+        yield fine("disk", f"{free:.1f} GiB free at {home()}")
+    else:
+        advice = f"about {DISK_GIB:.0f} GiB are wanted: free some, or set ENGINESMITH_HOME to another disk"
+        yield lack("disk", f"{free:.1f} GiB free at {home()}", advice)
+
+
+def devices() -> Iterator[Finding]:
+    found = platform.gpus()
+    if not found:
+        yield lack("cuda devices", "none", "Targets with hardware.accelerator: cuda can't run here; cpu can")
+    for gpu in found:
+        yield fine("cuda device", f"{gpu.name}, {gpu.memory_bytes / GIB:.0f} GiB, capability {gpu.capability}")
+
+
+def tools() -> Iterator[Finding]:
+    git = version_line("git")
+    yield fine("git", git) if git else lack("git", "none", "every candidate is a git branch: install git", needed=True)
+    compiler = os.environ.get("CXX", "c++")
+    line = version_line(compiler)
+    without = "engines use torch's own operators and are slower"
+    yield fine("c++ compiler", line) if line else lack("c++ compiler", f"no {compiler}", f"{without}: install g++")
+    ninja = platform.find_tool("ninja")
+    yield fine("ninja", ninja) if ninja else lack("ninja", "none", f"{without}: pip install ninja")
+    headers = platform.python_headers()
+    advice = f"{without}: install the python3-dev package of this Python"
+    yield fine("python headers", str(headers)) if headers.is_file() else lack("python headers", "none", advice)
+
+
+def version_line(command: str) -> str:
+    """First line of `command --version`, or "" without such a command."""
+    if not shutil.which(command):
+        return ""
+    done = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=20, check=False)
+    return (done.stdout.splitlines() or [""])[0]
+
+
+def packages() -> Iterator[Finding]:
+    for name in ("ray", "torch", "transformers", "pyarrow"):
+        yield package(name, "make install")
+    model = os.environ.get("ENGINESMITH_MODEL", "")
+    if model:
+        yield fine("language model", f"{model} (ENGINESMITH_MODEL)")
+    else:
+        yield lack("language model", "none", "the built-in composer answers every role; `init` can't read free words")
+
+
+def package(name: str, install: str) -> Finding:
+    try:
+        return fine(name, metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return lack(name, "not installed", f"the main job needs it: {install}", needed=True)
+
+
+def sandbox() -> Iterator[Finding]:
+    from gpu_actors.sandbox import Confinement, Sandbox
+
+    try:
+        with Sandbox([sys.executable, "-c", "pass"], Confinement()) as child:
+            child.wait(30)
+            words = child.isolation
+    except UserError as error:
+        yield lack("sandbox", "can't be set up", str(error), needed=True)
+        return
+    open_ends = [part for part in words.split("; ") if part.startswith(("files not", "network open", "no seccomp"))]
+    if open_ends:
+        yield lack("sandbox", words, f"generated code is less confined: {', '.join(open_ends)}")
+    else:
+        yield fine("sandbox", words)
+
+
+def data() -> Iterator[Finding]:
+    models = sorted(str(p.parent.relative_to(models_dir())) for p in config_files(models_dir()))
+    if models:
+        yield fine("models", ", ".join(models))
+    else:
+        yield lack("models", f"none in {models_dir()}", "enginesmith fetch smollm2-135m")
+    if (store_dir() / "versions").is_dir():
+        from ckb.store import Store
+
+        yield fine("knowledge base", f"version {Store(store_dir()).latest} at {store_dir()}")
+    else:
+        yield fine("knowledge base", "the seed; the first run builds the store from it")
+
+
+def config_files(folder: Path) -> list[Path]:
+    """config.json of each model one or two folders down, unfinished downloads left out."""
+    found = [*folder.glob("*/config.json"), *folder.glob("*/*/config.json")]
+    return [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
