@@ -11,6 +11,17 @@ from roles.author import Usage
 from roles.briefs import AnalystAnswer, Finding, Hypothesis, RoleName, Span
 
 
+Purpose = Literal["stage", "gates", "screen", "merge", "release"]
+"""Why a verdict was made: stage: its stage's gates; gates: L0 to L2 of a performance candidate, before it is timed;
+screen: the L3 acceptance of one that showed a gain; merge: after a merge; release: the last one, of the engine."""
+
+
+BenchmarkPurpose = Literal["baseline", "round", "merge", "release"]
+Decision = Literal["kept", "discarded"]
+IssueOutcome = Literal["merged", "nothing_kept", "failed"]
+Outcome = Literal["accepted", "no_engine", "budget", "stopped"]
+
+
 class Event(Frozen):
     at: float = 0.0
     """Seconds since the epoch; the journal sets it."""
@@ -81,14 +92,16 @@ class VerdictMade(Event):
     kind: Literal["verdict_made"] = "verdict_made"
     candidate: str
     attempt: int
-    purpose: Literal["stage", "screen", "merge", "release"]
+    purpose: Purpose
     verdict: Verdict
 
 
 class BenchmarkMade(Event):
     kind: Literal["benchmark_made"] = "benchmark_made"
-    purpose: Literal["baseline_start", "round", "baseline_end", "release"]
+    purpose: BenchmarkPurpose
     round: int = 0
+    candidate: str | None = None
+    """The candidate of a `merge` benchmark."""
     benchmark: Benchmark
 
 
@@ -103,7 +116,7 @@ class CandidateDecided(Event):
 
     kind: Literal["candidate_decided"] = "candidate_decided"
     candidate: str
-    decision: Literal["kept", "discarded"]
+    decision: Decision
     reason: str
     effect: float | None = None
     """Relative change of the objective against the incumbent of the same run, positive is better."""
@@ -118,17 +131,20 @@ class Merged(Event):
     commit: str
     """Commit on main."""
     tree: str
+    choices: dict[str, Choice]
+    """Assignment of the merged tree."""
 
 
 class IssueClosed(Event):
     kind: Literal["issue_closed"] = "issue_closed"
     issue: str
-    outcome: Literal["merged", "nothing_kept", "failed"]
+    outcome: IssueOutcome
 
 
 class FailureAnalysed(Event):
     kind: Literal["failure_analysed"] = "failure_analysed"
     issue: str
+    candidate: str
     answer: AnalystAnswer
 
 
@@ -173,7 +189,7 @@ class Consolidated(Event):
 
 class RunFinished(Event):
     kind: Literal["run_finished"] = "run_finished"
-    outcome: Literal["accepted", "no_engine", "budget", "stopped"]
+    outcome: Outcome
     reason: str = ""
 
 

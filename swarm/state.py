@@ -1,10 +1,10 @@
-"""The state of a run: a fold over its journal. Nothing else is remembered, so any driver knows what the last one knew."""
+"""The state of a run: a fold over its journal. Nothing else is remembered."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ckb.records import Choice
-from gpu_actors.jobs import Profile, Verdict
+from gpu_actors.jobs import Benchmark, Profile, Verdict
 from roles.briefs import Finding
 from swarm import events as e
 
@@ -41,6 +41,7 @@ class RunState:
     started: e.RunStarted | None = None
     plan: e.PlanFrozen | None = None
     issues: dict[str, IssueState] = field(default_factory=dict)
+    candidates: dict[str, Candidate] = field(default_factory=dict)
     benchmarks: list[e.BenchmarkMade] = field(default_factory=list)
     profiles: dict[str, Profile] = field(default_factory=dict)
     """By tree."""
@@ -55,10 +56,6 @@ class RunState:
     """First and last event of each epoch: the time that the run was worked on."""
 
     @property
-    def candidates(self) -> dict[str, Candidate]:
-        return {c.id: c for issue in self.issues.values() for c in issue.candidates.values()}
-
-    @property
     def memory(self) -> str:
         return self.rounds[-1].memory if self.rounds else ""
 
@@ -71,6 +68,27 @@ class RunState:
     def tried(self) -> list[dict[str, Choice]]:
         """Assignments of every candidate so far."""
         return [c.submitted.choices for c in self.candidates.values()]
+
+    @property
+    def incumbent_objective(self) -> float | None:
+        """The objective of the tree on main, as it was measured when it was kept."""
+        decided = self.incumbent.decided if self.incumbent else None
+        return decided.objective if decided else None
+
+    def benchmark(self, purpose: e.BenchmarkPurpose, number: int, candidate: str | None = None) -> Benchmark | None:
+        """The benchmark that was made for this purpose in this round, if it was made."""
+        key = (purpose, number, candidate)
+        return next((b.benchmark for b in self.benchmarks if (b.purpose, b.round, b.candidate) == key), None)
+
+    def round_lines(self, number: int) -> tuple[str, ...]:
+        """One line for each candidate of a round: the change and what became of it."""
+        issues = [i for i in self.issues.values() if i.issue.round == number and number > 0]
+        return tuple(
+            f"{c.id} {i.issue.title}: {c.decided.decision}, {c.decided.reason}"
+            for i in issues
+            for c in i.candidates.values()
+            if c.decided
+        )
 
     @property
     def active_seconds(self) -> float:
@@ -131,8 +149,9 @@ class RunState:
                 self.devices.append(event)
 
     def _submit(self, event: e.CandidateSubmitted) -> None:
-        candidates = self.issues[event.issue].candidates
-        candidates[event.candidate] = Candidate(event, attempts=event.attempt)
+        candidate = Candidate(event, attempts=event.attempt)
+        self.candidates[event.candidate] = candidate
+        self.issues[event.issue].candidates[event.candidate] = candidate
 
     def _note_time(self, event: e.AnyEvent) -> None:
         while len(self.spans_of_time) < event.epoch:

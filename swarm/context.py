@@ -1,0 +1,129 @@
+"""What every part of a run works with: its folder, its frozen plan, its journal, its git workspace."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from ckb.errors import UserError
+from ckb.facts import Facts
+from ckb.knowledge_files import Knowledge
+from ckb.records import Choice, Contract, Fragment, Stage
+from gpu_actors.jobs import EngineJob
+from swarm.budget import Ledger
+from swarm.events import RoleCalled
+from swarm.journal import Journal
+from swarm.plan import Plan
+from swarm.state import Candidate, RunState
+from swarm.target import Target, parse_target
+from swarm.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Where a run keeps its things."""
+
+    root: Path
+
+    @property
+    def target(self) -> Path:
+        return self.root / "target.yaml"
+
+    @property
+    def plan(self) -> Path:
+        return self.root / "plan.json"
+
+    @property
+    def evidence(self) -> Path:
+        return self.root / "evidence"
+
+    @property
+    def transcripts(self) -> Path:
+        return self.root / "transcripts"
+
+    @property
+    def now(self) -> Path:
+        """One line that says what is being done at this moment: for the screen, of no other value."""
+        return self.root / "now.txt"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report.html"
+
+    def read_target(self) -> Target:
+        return parse_target(yaml.safe_load(self.target.read_text(encoding="utf-8")), str(self.target))
+
+    def read_plan(self) -> Plan:
+        return Plan.model_validate_json(self.plan.read_text(encoding="utf-8"))
+
+    def write(self, target: Target, plan: Plan) -> None:
+        """The resolved Target and the frozen Plan. Raises UserError if the folder holds a run already."""
+        if self.plan.exists():
+            raise UserError(f"{self.root} holds a run already: resume it, or name another folder with --run-dir")
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.target.write_text(
+            yaml.safe_dump(json.loads(target.model_dump_json()), sort_keys=False, allow_unicode=True), encoding="utf-8"
+        )
+        self.plan.write_text(plan.model_dump_json(indent=1), encoding="utf-8")
+
+
+class Context:
+    """An open run. Opening it takes the run over from whoever had it (see swarm.journal)."""
+
+    def __init__(self, files: RunFiles, knowledge: Knowledge, clock: Callable[[], float] = time.time):
+        self.files = files
+        self.target = files.read_target()
+        self.plan = files.read_plan()
+        self.knowledge = knowledge
+        self.journal = Journal(files.root, clock)
+        self.workspace = Workspace(files.root)
+        self.ledger = Ledger(self.target.budget, self.state, clock)
+        if self.state.merges:
+            self.workspace.advance(self.state.merges[-1].commit)
+
+    @property
+    def state(self) -> RunState:
+        return self.journal.state
+
+    @property
+    def facts(self) -> Facts:
+        return self.plan.facts
+
+    @property
+    def choices(self) -> dict[str, Choice]:
+        """The assignment of the tree at the tip of main."""
+        return dict(self.state.merges[-1].choices) if self.state.merges else {}
+
+    def contracts(self, stages: tuple[Stage, ...]) -> tuple[Contract, ...]:
+        """The plan's contracts of these stages."""
+        chosen = (self.knowledge.contracts[name] for name in self.plan.contract_ids)
+        return tuple(contract for contract in chosen if contract.stage in stages)
+
+    def fragments(self, contracts: tuple[Contract, ...]) -> tuple[Fragment, ...]:
+        """The fragments filed under these contracts."""
+        names = {contract.id for contract in contracts}
+        return tuple(f for f in self.knowledge.fragments.values() if f.contract in names)
+
+    def engine_job(self, commit: str, tree: str) -> EngineJob:
+        """A tree, checked out where a device can load it."""
+        return EngineJob(
+            tree=tree,
+            tree_dir=str(self.workspace.checkout(commit, "tree")),
+            checkpoint=str(self.target.checkpoint),
+            facts=self.facts,
+            operators=self.target.operators,
+            sandbox=self.target.sandbox,
+            max_memory_bytes=self.plan.max_memory_bytes,
+        )
+
+    def job_of(self, candidate: Candidate) -> EngineJob:
+        return self.engine_job(candidate.submitted.commit, candidate.submitted.tree)
+
+    def note(self, text: str) -> None:
+        self.files.now.write_text(text + "\n", encoding="utf-8")
+
+    def called(self, call: RoleCalled) -> None:
+        self.journal.append(call)

@@ -1,0 +1,232 @@
+"""The inner loop (VibeServe, section 3.2): one candidate from brief to verdict, with its retries.
+
+Every step is journalled when it is done, and a step that the journal holds is not done again: calling these functions
+a second time continues where the last driver stopped. Safe to run for several candidates at once, one thread each.
+"""
+
+import time
+from typing import Protocol, TypeVar
+
+from ckb.errors import KnowledgeGap
+from ckb.records import STAGES, Stage
+from gpu_actors.jobs import Level, Verdict, VerifyJob
+from roles.author import AnyBrief, Answer, AuthorError, Usage
+from roles.briefs import (
+    AnalystAnswer,
+    AnalystBrief,
+    Evidence,
+    ImplementerAnswer,
+    ImplementerBrief,
+    ReviewerAnswer,
+    ReviewerBrief,
+)
+from swarm import events as e
+from swarm.context import Context
+from swarm.crew import Crew
+from swarm.state import Candidate
+
+
+A = TypeVar("A", bound=Answer)
+
+
+class Commit(Protocol):
+    """A commit and the hash of its tree: a fresh merge, or one that the journal names."""
+
+    @property
+    def commit(self) -> str: ...
+    @property
+    def tree(self) -> str: ...
+
+
+STAGE_LEVELS: tuple[Level, ...] = ("L0", "L1", "L2")
+FIRST_STAGE_LEVELS: tuple[Level, ...] = ("L0", "L1")
+ALL_LEVELS: tuple[Level, ...] = ("L0", "L1", "L2", "L3")
+
+
+def stages_of(issue: e.Issue) -> tuple[Stage, ...]:
+    """The stages whose contracts a tree must fulfil that answers this issue."""
+    return STAGES if issue.stage == "performance" else STAGES[: STAGES.index(issue.stage) + 1]
+
+
+def evidence_against(candidate: Candidate) -> tuple[Evidence, ...]:
+    """What the reviewer and the gates hold against a candidate's latest attempt."""
+    findings = [
+        Evidence(
+            gate="review", contract=f.contract, summary=f"{f.file}:{f.line}: expected {f.expected}, found {f.found}"
+        )
+        for f in candidate.findings or ()
+    ]
+    failures = [
+        Evidence(gate=gate.gate, contract=gate.contract, summary=gate.summary)
+        for verdict in candidate.verdicts.values()
+        for gate in verdict.failures
+    ]
+    return (*findings, *failures)
+
+
+class InnerLoop:
+    """Implements, reviews and gates candidates."""
+
+    def __init__(self, context: Context, crew: Crew):
+        self.context = context
+        self.crew = crew
+
+    def prepare(self, issue: e.Issue, index: int) -> Candidate:
+        """Implements and reviews one candidate until nothing is held against it or it is discarded."""
+        name = f"{issue.id}-c{index}"
+        while True:
+            candidate = self.context.state.candidates.get(name)
+            if candidate is None:
+                self._implement(issue, name, index, attempt=1, evidence=())
+            elif candidate.decided:
+                return candidate
+            elif evidence := evidence_against(candidate):
+                self._retry(issue, candidate, index, evidence)
+            elif candidate.findings is None:
+                self._review(issue, candidate)
+            else:
+                return candidate
+
+    def gate(self, issue: e.Issue, index: int, purpose: e.Purpose, levels: tuple[Level, ...]) -> Candidate | None:
+        """Gates one candidate; a failure's evidence goes back to its implementer until the retries are spent.
+
+        Returns the candidate if it passed, None if it was discarded.
+        """
+        while not (candidate := self.prepare(issue, index)).decided:
+            verdict = candidate.verdicts.get(purpose) or self.verify(candidate, purpose, levels)
+            if verdict.passed:
+                return candidate
+        return None
+
+    def verify(
+        self, candidate: Candidate, purpose: e.Purpose, levels: tuple[Level, ...], merged: Commit | None = None
+    ) -> Verdict:
+        """Has the gates run on a candidate's tree, or on what became of it in a merge."""
+        context = self.context
+        context.ledger.check()
+        context.note(f"{candidate.id}: gates {levels[0]} to {levels[-1]}")
+        stages = stages_of(context.state.issues[candidate.submitted.issue].issue)
+        engine = context.engine_job(merged.commit, merged.tree) if merged else context.job_of(candidate)
+        started = time.monotonic()
+        verdict = self.crew.verify(
+            VerifyJob(
+                candidate=candidate.id,
+                engine=engine,
+                stages=stages,
+                levels=levels,
+                contracts=tuple(c.id for c in context.contracts(stages)),
+                acceptance="full" if purpose == "release" else "screen",
+                seed=context.plan.seed_of("verdict", candidate.id, str(candidate.attempts), purpose),
+                evidence_dir=str(context.files.evidence),
+            )
+        )
+        seconds = time.monotonic() - started
+        context.journal.append(e.DeviceUsed(what="verify", seconds=seconds, candidate=candidate.id))
+        context.journal.append(
+            e.VerdictMade(candidate=candidate.id, attempt=candidate.attempts, purpose=purpose, verdict=verdict)
+        )
+        return verdict
+
+    def discard(self, candidate: Candidate, reason: str) -> None:
+        """Writes the row that says why; the branch stays."""
+        self.context.journal.append(e.CandidateDecided(candidate=candidate.id, decision="discarded", reason=reason))
+
+    def ask(self, brief: AnyBrief, kind: type[A], issue: str | None, candidate: str | None) -> tuple[A, Usage]:
+        """One call of a role, checked against the budget before and written to the journal after."""
+        self.context.ledger.check()
+        answer, usage = self.crew.answer(brief)
+        self.context.journal.append(e.RoleCalled(role=brief.role, usage=usage, issue=issue, candidate=candidate))
+        if not isinstance(answer, kind):
+            raise AuthorError(f"the {brief.role} answered with {type(answer).__name__} instead of {kind.__name__}")
+        return answer, usage
+
+    def _implement(self, issue: e.Issue, name: str, index: int, attempt: int, evidence: tuple[Evidence, ...]) -> None:
+        context = self.context
+        contracts = context.contracts(stages_of(issue))
+        context.note(f"{name}: implementer at work on {issue.title}")
+        brief = ImplementerBrief(
+            run=context.files.root.name,
+            facts=context.facts,
+            choices=context.choices,
+            issue=issue.id,
+            stage=stages_of(issue)[-1],
+            objective=issue.title,
+            acceptance=issue.acceptance,
+            contracts=contracts,
+            fragments=context.fragments(contracts),
+            change=issue.hypothesis.change if issue.hypothesis else {},
+            files=context.workspace.files(issue.base),
+            failures=evidence,
+            seed=context.target.search.seed + index,
+            instructions=context.target.user.instructions or "",
+        )
+        answer, usage = self.ask(brief, ImplementerAnswer, issue.id, name)
+        if answer.missing_contract:
+            raise KnowledgeGap(answer.missing_contract, f"issue {issue.id} ({issue.title})")
+        branch, message = f"candidate/{name}", f"{name}: {answer.summary}"
+        committed = context.workspace.commit(branch, issue.base, answer.files, message)
+        before = list(context.state.candidates.values())
+        context.journal.append(
+            e.CandidateSubmitted(
+                candidate=name,
+                issue=issue.id,
+                attempt=attempt,
+                branch=branch,
+                commit=committed.commit,
+                tree=committed.tree,
+                author=usage.author,
+                choices=answer.choices,
+                spans=answer.spans,
+                summary=answer.summary,
+                lines=committed.lines,
+            )
+        )
+        self._check_novelty(issue, context.state.candidates[name], before)
+
+    def _check_novelty(self, issue: e.Issue, candidate: Candidate, before: list[Candidate]) -> None:
+        """A tree that was judged already is not judged again: gates and timing are the expensive part.
+
+        The acceptance stage starts from the tree of the integration stage, so there the same tree is no repetition.
+        """
+        twins = [c for c in before if c.submitted.tree == candidate.submitted.tree]
+        if own := next((c for c in twins if c.id == candidate.id), None):
+            against = evidence_against(own)
+            self.discard(candidate, f"its new attempt changed nothing: {against[0].summary}")
+        elif twins and issue.stage != "acceptance":
+            self.discard(candidate, f"the same tree as {twins[0].id}")
+
+    def _retry(self, issue: e.Issue, candidate: Candidate, index: int, evidence: tuple[Evidence, ...]) -> None:
+        if candidate.attempts <= self.context.target.search.retries:
+            self._implement(issue, candidate.id, index, candidate.attempts + 1, evidence)
+            if not self.context.state.candidates[candidate.id].decided:
+                return
+        else:
+            self.discard(candidate, f"failed after {candidate.attempts} attempts: {evidence[0].summary}")
+        self._analyse(issue, candidate, evidence)
+
+    def _analyse(self, issue: e.Issue, candidate: Candidate, evidence: tuple[Evidence, ...]) -> None:
+        brief = AnalystBrief(
+            run=self.context.files.root.name,
+            facts=self.context.facts,
+            choices=candidate.submitted.choices,
+            issue=issue.id,
+            failures=evidence,
+            contracts=self.context.contracts(stages_of(issue)),
+        )
+        answer, _ = self.ask(brief, AnalystAnswer, issue.id, candidate.id)
+        self.context.journal.append(e.FailureAnalysed(issue=issue.id, candidate=candidate.id, answer=answer))
+
+    def _review(self, issue: e.Issue, candidate: Candidate) -> None:
+        self.context.note(f"{candidate.id}: review")
+        brief = ReviewerBrief(
+            run=self.context.files.root.name,
+            facts=self.context.facts,
+            choices=candidate.submitted.choices,
+            issue=issue.id,
+            contracts=self.context.contracts(stages_of(issue)),
+            files=self.context.workspace.files(candidate.submitted.commit),
+        )
+        answer, _ = self.ask(brief, ReviewerAnswer, issue.id, candidate.id)
+        self.context.journal.append(
+            e.CandidateReviewed(candidate=candidate.id, attempt=candidate.attempts, findings=answer.findings)
+        )

@@ -1,0 +1,160 @@
+"""The merge queue: what showed a gain is accepted and merged, one on another, verified and measured again after each.
+
+Journal before git: a merge commit exists, then the Merged event is written, then main moves. A driver that dies in
+between leaves a commit that nobody names, or a main that Context moves when the run is opened again.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from gpu_actors.jobs import Arm, Benchmark
+from swarm import events as e
+from swarm.context import Context
+from swarm.inner_loop import ALL_LEVELS, InnerLoop
+from swarm.measure import compare
+from swarm.policies import issue_tracker as policy
+from swarm.policies.issue_tracker import Measured
+from swarm.state import Candidate
+from swarm.workspace import Committed, MergeConflict
+
+
+class Measure(Protocol):
+    """Runs a paired benchmark and journals it."""
+
+    def __call__(
+        self, purpose: e.BenchmarkPurpose, round_number: int, arms: list[Arm], candidate: str | None = None
+    ) -> Benchmark: ...
+
+
+class MergeQueue:
+    """Decides the candidates of a round from their paired benchmark, and moves main."""
+
+    def __init__(self, context: Context, inner: InnerLoop, measure: Measure):
+        self.context = context
+        self.inner = inner
+        self.measure = measure
+
+    def decide(self, benchmark: Benchmark, passed: Sequence[Candidate]) -> None:
+        """A row for each candidate: no gain, not accepted, conflict, or merged. Best gain first."""
+        effects = compare(benchmark, self.context.plan)
+        gains = policy.gains(list(effects.values()))
+        winners = {m.candidate for m in gains}
+        for candidate in passed:
+            if candidate.decided or candidate.id in winners:
+                continue
+            if measured := effects.get(candidate.id):
+                self._discard(candidate, policy.why_no_gain(measured), measured)
+            else:
+                self._discard(candidate, f"no valid measurement: {why_void(benchmark, candidate.id)}", None)
+        by_id = {candidate.id: candidate for candidate in passed}
+        for measured in gains:
+            candidate = by_id[measured.candidate]
+            if not candidate.decided:
+                self._take(candidate, measured)
+
+    def merge_first(self, candidate: Candidate, reason: str, measured: Measured | None = None) -> None:
+        """Merges a candidate whose base is main's tip: the merged tree is the verified one."""
+        if not candidate.merged:
+            message = f"Merge {candidate.id}: {reason}"
+            merged = self.context.workspace.merge(candidate.submitted.commit, message, f"merge/{candidate.id}")
+            assert merged.tree == candidate.submitted.tree, "a merge on its own base must not change the tree"
+            self._advance(candidate, merged, dict(candidate.submitted.choices))
+        self._keep(candidate, reason, measured)
+
+    def _take(self, candidate: Candidate, measured: Measured) -> None:
+        """Acceptance, then the merge."""
+        gain = f"{measured.effect:+.1%} [{measured.low:+.1%}, {measured.high:+.1%}]"
+        verdict = candidate.verdicts.get("screen") or self.inner.verify(candidate, "screen", ("L3",))
+        if not verdict.passed:
+            failure = verdict.failures[0]
+            self._discard(candidate, f"gain of {gain}, but {failure.gate} failed: {failure.summary}", measured)
+            return
+        issue = self.context.state.issues[candidate.submitted.issue].issue
+        if candidate.merged or self.context.workspace.tip() == issue.base:
+            self.merge_first(candidate, f"gain of {gain}", measured)
+        else:
+            self._stack(candidate, issue, measured)
+
+    def _stack(self, candidate: Candidate, issue: e.Issue, measured: Measured) -> None:
+        """Merges a candidate onto what this round merged before it; the gain must survive."""
+        change = issue.hypothesis.change if issue.hypothesis else {}
+        earlier = [m for m in self.context.state.merges if self._round_of(m) == issue.round]
+        if not policy.independent(change, [self._change_of(m) for m in earlier]):
+            self._discard(candidate, f"{earlier[-1].candidate} changed the same decision and gained more", measured)
+            return
+        try:
+            merged = self.context.workspace.merge(
+                candidate.submitted.commit, f"Merge {candidate.id}: {issue.title}", f"merge/{candidate.id}"
+            )
+        except MergeConflict as conflict:
+            self._discard(candidate, f"{conflict} with {earlier[-1].candidate}; open again on the new base", measured)
+            return
+        verdict = candidate.verdicts.get("merge") or self.inner.verify(candidate, "merge", ALL_LEVELS, merged)
+        if not verdict.passed:
+            failure = verdict.failures[0]
+            self._discard(candidate, f"merged with {earlier[-1].candidate}, {failure.gate} failed", measured)
+            return
+        after = self._measure_merge(candidate, merged, issue.round)
+        if after is None or not policy.gains([after]):
+            lost = policy.why_no_gain(after) if after else "no valid measurement"
+            self._discard(candidate, f"its gain was lost in the merge: {lost}", measured)
+            return
+        self._advance(candidate, merged, self.context.choices | change)
+        self._keep(candidate, f"gain of {after.effect:+.1%} on top of {earlier[-1].candidate}", after)
+
+    def _measure_merge(self, candidate: Candidate, merged: Committed, number: int) -> Measured | None:
+        tip = self.context.state.merges[-1]
+        benchmark = self.context.state.benchmark("merge", number, candidate.id) or self.measure(
+            "merge",
+            number,
+            [
+                Arm(name="incumbent", engine=self.context.engine_job(tip.commit, tip.tree)),
+                Arm(name=candidate.id, engine=self.context.engine_job(merged.commit, merged.tree)),
+            ],
+            candidate.id,
+        )
+        return compare(benchmark, self.context.plan).get(candidate.id)
+
+    def _advance(self, candidate: Candidate, merged: Committed, choices: dict[str, e.Choice]) -> None:
+        self.context.journal.append(
+            e.Merged(candidate=candidate.id, commit=merged.commit, tree=merged.tree, choices=choices)
+        )
+        self.context.workspace.advance(merged.commit)
+
+    def _keep(self, candidate: Candidate, reason: str, measured: Measured | None) -> None:
+        self._row(candidate, "kept", reason, measured)
+
+    def _discard(self, candidate: Candidate, reason: str, measured: Measured | None) -> None:
+        self._row(candidate, "discarded", reason, measured)
+
+    def _row(self, candidate: Candidate, decision: e.Decision, reason: str, measured: Measured | None) -> None:
+        self.context.journal.append(
+            e.CandidateDecided(
+                candidate=candidate.id,
+                decision=decision,
+                reason=reason,
+                effect=measured.effect if measured else None,
+                interval=(measured.low, measured.high) if measured else None,
+                objective=measured.objective if measured else None,
+            )
+        )
+
+    def _round_of(self, merge: e.Merged) -> int:
+        return self._issue_of(merge).round
+
+    def _change_of(self, merge: e.Merged) -> dict[str, e.Choice]:
+        hypothesis = self._issue_of(merge).hypothesis
+        return dict(hypothesis.change) if hypothesis else {}
+
+    def _issue_of(self, merge: e.Merged) -> e.Issue:
+        issue = self.context.state.candidates[merge.candidate].submitted.issue
+        return self.context.state.issues[issue].issue
+
+
+def why_void(benchmark: Benchmark, arm: str) -> str:
+    """Why an arm has no valid rows."""
+    result = next((a for a in benchmark.arms if a.arm == arm), None)
+    if result and result.status != "OK":
+        return f"{result.status}: {result.detail}"
+    reasons = {row.void for row in benchmark.rows if row.arm == arm and row.void}
+    return "; ".join(sorted(reasons)) or "no row"

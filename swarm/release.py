@@ -1,0 +1,114 @@
+"""Writes the accepted engine's folder: whole or not at all."""
+
+import os
+import shutil
+from pathlib import Path
+
+from ckb.facts import Frozen
+from ckb.hashing import sha256, sha256_json
+from ckb.records import Choice
+from gpu_actors.jobs import Benchmark, Verdict
+from roles.briefs import Span
+from swarm.context import Context
+from swarm.events import Merged
+from swarm.paths import engines_dir, home
+from swarm.target import Target
+
+MANIFEST_FORMAT = 1
+
+
+class Manifest(Frozen):
+    """What is known of an engine: manifest.json, beside its modules."""
+
+    format: int = MANIFEST_FORMAT
+    engine: str
+    """Folder name, and the package name that imports it."""
+    tree: str
+    """ckb.hashing.tree_sha256 of the modules."""
+    run: str
+    commit: str
+    checkpoint: str
+    """Hugging Face directory that it was made for, as the Target names it."""
+    target: Target
+    plan: str
+    """Hash of the frozen plan."""
+    ckb_version: int
+    contracts: dict[str, str]
+    """Contract id -> hash of the row."""
+    fragments: dict[str, str]
+    """Fragment id -> hash of the row; empty for an author that does not compose."""
+    choices: dict[str, Choice]
+    authors: tuple[str, ...]
+    """Who answered as implementer for the tree: composer, litellm, ..."""
+    spans: tuple[Span, ...]
+    """Bill of materials: which lines came from which fragment."""
+    files: dict[str, str]
+    """File -> sha256."""
+    lines: int
+    verdict: Verdict
+    benchmark: Benchmark
+
+
+def write_engine(context: Context, merged: Merged, verdict: Verdict, benchmark: Benchmark) -> str:
+    """Writes engines/<target>/engine_<tree>/ and points engines/<target>/latest at it; returns its path below home().
+
+    The folder is made beside its place and renamed, so that nobody ever sees half an engine.
+    """
+    assert context.state.started, "a run starts before it releases"
+    name = f"engine_{merged.tree[:8]}"
+    files = context.workspace.files(merged.commit)
+    parent = engines_dir() / context.state.started.target
+    draft = parent / f".{name}.{os.getpid()}"
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    try:
+        for path, text in files.items():
+            (draft / path).write_text(text, encoding="utf-8")
+        manifest = manifest_of(context, name, merged, files, verdict, benchmark)
+        (draft / "manifest.json").write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
+        publish(draft, parent / name)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return (parent / name).relative_to(home()).as_posix()
+
+
+def manifest_of(
+    context: Context, name: str, merged: Merged, files: dict[str, str], verdict: Verdict, benchmark: Benchmark
+) -> Manifest:
+    submitted = context.state.candidates[merged.candidate].submitted
+    used = {span.fragment for span in submitted.spans}
+    return Manifest(
+        engine=name,
+        tree=merged.tree,
+        run=context.files.root.name,
+        commit=merged.commit,
+        checkpoint=context.target.model.path,
+        target=context.target,
+        plan=context.plan.sha256,
+        ckb_version=context.plan.ckb_version,
+        contracts={
+            i: sha256_json(context.knowledge.contracts[i].model_dump(mode="json")) for i in context.plan.contract_ids
+        },
+        fragments={i: sha256_json(context.knowledge.fragments[i].model_dump(mode="json")) for i in sorted(used)},
+        choices=merged.choices,
+        authors=tuple(sorted({context.state.candidates[m.candidate].submitted.author for m in context.state.merges})),
+        spans=submitted.spans,
+        files={path: sha256(text.encode()) for path, text in sorted(files.items())},
+        lines=sum(text.count("\n") for text in files.values()),
+        verdict=verdict,
+        benchmark=benchmark,
+    )
+
+
+def publish(draft: Path, place: Path) -> None:
+    """Puts a finished folder in its place, and points `latest` at it. A folder of the same tree is replaced."""
+    old = place.with_name(f"{draft.name}.old")
+    if place.exists():
+        place.rename(old)
+    draft.rename(place)
+    shutil.rmtree(old, ignore_errors=True)
+    link = place.with_name(f"{draft.name}.link")
+    link.unlink(missing_ok=True)
+    link.symlink_to(place.name)
+    link.replace(place.with_name("latest"))

@@ -1,0 +1,161 @@
+"""The run's own git repository: RUN/repo.git, a branch for each candidate, a worktree where it is written.
+
+The repository one works in is never touched, and nothing of the user's git configuration (identity, hooks, signing)
+takes part.
+"""
+
+import shutil
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckb.errors import UserError
+from ckb.hashing import tree_sha256
+
+try:
+    import git
+except ImportError as error:  # GitPython raises ImportError when there is no git command
+    raise UserError(f"git is needed and can't be used: {error}. Install git and start again.") from error
+
+MAIN = "main"
+IDENTITY = {
+    "GIT_AUTHOR_NAME": "Enginesmith",
+    "GIT_AUTHOR_EMAIL": "swarm@enginesmith.invalid",
+    "GIT_COMMITTER_NAME": "Enginesmith",
+    "GIT_COMMITTER_EMAIL": "swarm@enginesmith.invalid",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+}
+
+
+class MergeConflict(Exception):
+    """Two candidates changed the same lines."""
+
+    def __init__(self, files: list[str]):
+        super().__init__(f"conflict in {', '.join(files)}")
+        self.files = files
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A candidate's tree in git."""
+
+    branch: str
+    commit: str
+    tree: str
+    """ckb.hashing.tree_sha256 of the files."""
+    lines: int
+
+
+class Workspace:
+    """Branches, worktrees and merges of one run. Git's locks are not made for many writers: one operation at a time."""
+
+    def __init__(self, run_dir: Path):
+        self.repo_dir = run_dir / "repo.git"
+        self.worktrees = run_dir / "worktrees"
+        self.checkouts = run_dir / "trees"
+        self._lock = threading.RLock()
+        if not (self.repo_dir / "HEAD").exists():
+            self._init()
+        self.repo = git.Repo(self.repo_dir)
+        self.repo.git.update_environment(**IDENTITY)
+
+    def _init(self) -> None:
+        """Made beside and renamed: a driver that is killed here leaves no half repository."""
+        draft = self.repo_dir.with_suffix(".tmp")
+        shutil.rmtree(draft, ignore_errors=True)
+        repo = git.Repo.init(draft, bare=True, initial_branch=MAIN)
+        repo.git.update_environment(**IDENTITY)
+        empty = repo.git.hash_object("-t", "tree", "-w", "/dev/null")
+        repo.git.update_ref(f"refs/heads/{MAIN}", repo.git.commit_tree(empty, m="Start: an empty engine"))
+        repo.close()
+        draft.rename(self.repo_dir)
+
+    def tip(self, branch: str = MAIN) -> str:
+        return str(self.repo.git.rev_parse(f"refs/heads/{branch}"))
+
+    def files(self, commit: str) -> dict[str, str]:
+        """Path -> text of every file of a commit."""
+        with self._lock:
+            names = self.repo.git.ls_tree("-r", "--name-only", "-z", commit).split("\0")
+            return {name: self._blob(commit, name) for name in names if name}
+
+    def _blob(self, commit: str, name: str) -> str:
+        data: bytes = self.repo.git.show(f"{commit}:{name}", stdout_as_string=False, strip_newline_in_stdout=False)
+        return data.decode()
+
+    def commit(self, branch: str, base: str, files: dict[str, str], message: str) -> Committed:
+        """Writes a whole tree on a branch that starts at `base`, in a worktree of its own.
+
+        A branch and worktree of the same name, left by a driver that died before it journalled them, are replaced.
+        """
+        with self._lock:
+            folder = self.worktrees / branch.replace("/", "-")
+            self._drop_worktree(folder)
+            self.repo.git.worktree("add", "--force", "-B", branch, str(folder), base)
+            for old in self.repo.git.ls_tree("-r", "--name-only", "-z", base).split("\0"):
+                if old and old not in files:
+                    (folder / old).unlink()
+            for name, text in files.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_text(text, encoding="utf-8")
+            work = git.Repo(folder)
+            work.git.update_environment(**IDENTITY)
+            work.git.add("--all")
+            work.git.commit("--allow-empty", "--no-verify", "-m", message)
+            work.close()
+            return self._committed(branch, folder)
+
+    def _committed(self, branch: str, folder: Path) -> Committed:
+        lines = sum(text.count("\n") for text in self.files(self.tip(branch)).values())
+        return Committed(branch, self.tip(branch), tree_sha256(folder), lines)
+
+    def _drop_worktree(self, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        self.repo.git.worktree("prune")
+
+    def checkout(self, commit: str, name: str) -> Path:
+        """A plain folder (no .git in it) with the files of a commit, named so that Python can import it."""
+        with self._lock:
+            folder = self.checkouts / f"{name}_{commit[:12]}" / "engine"
+            if folder.is_dir():
+                return folder
+            draft = folder.parent.with_suffix(".tmp")
+            shutil.rmtree(draft, ignore_errors=True)
+            for path, text in self.files(commit).items():
+                (draft / "engine" / path).parent.mkdir(parents=True, exist_ok=True)
+                (draft / "engine" / path).write_text(text, encoding="utf-8")
+            draft.rename(folder.parent)
+            return folder
+
+    def merge(self, commit: str, message: str, branch: str) -> Committed:
+        """Merges a candidate's commit with main's tip on `branch`, without touching main. Raises MergeConflict."""
+        with self._lock:
+            folder = self.worktrees / branch.replace("/", "-")
+            self._drop_worktree(folder)
+            self.repo.git.worktree("add", "--force", "-B", branch, str(folder), self.tip())
+            work = git.Repo(folder)
+            work.git.update_environment(**IDENTITY)
+            try:
+                work.git.merge("--no-ff", "--no-verify", "-m", message, commit)
+            except git.GitCommandError as error:
+                conflicts = [line for line in work.git.diff("--name-only", "--diff-filter=U").splitlines() if line]
+                if not conflicts:
+                    raise
+                work.git.merge("--abort")
+                raise MergeConflict(conflicts) from error
+            finally:
+                work.close()
+            return self._committed(branch, folder)
+
+    def advance(self, commit: str) -> None:
+        """Moves main. The journal says where main is; git follows it."""
+        with self._lock:
+            self.repo.git.update_ref(f"refs/heads/{MAIN}", commit)
+
+    def branches(self) -> list[str]:
+        return sorted(head.name for head in self.repo.heads)
+
+    def close(self) -> None:
+        self.repo.close()
