@@ -1,0 +1,62 @@
+"""Commands on a released engine: serve, chat."""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ckb.errors import UserError
+
+app = typer.Typer()
+Engine = Annotated[str, typer.Argument(help="Folder of the engine, or of its Target: engines/demo")]
+Checkpoint = Annotated[str | None, typer.Option(help="Hugging Face directory; default: the one of the manifest")]
+
+
+@app.command()
+def serve(
+    engine: Engine,
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    host: Annotated[str, typer.Option()] = "127.0.0.1",
+    checkpoint: Checkpoint = None,
+) -> None:
+    """Start an engine's OpenAI-compatible server, in a process of its own. Ctrl-C ends it."""
+    from swarm import engines
+
+    folder = engines.find_engine(engine)
+    weights = engines.checkpoint_of(folder, checkpoint)
+    engines.check_port(host, port)
+    warn_if_changed(folder)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager's stop ends the child as well
+    print(f"{folder.name} on http://{host}:{port}/v1", flush=True)
+    child = engines.start_server(folder, weights, host, port)
+    try:
+        status = child.wait()
+    except KeyboardInterrupt:
+        engines.stop(child)
+        return
+    if status:
+        raise UserError(f"the engine's server ended with exit status {status}; its own output is above")
+
+
+@app.command()
+def chat(engine: Engine, checkpoint: Checkpoint = None) -> None:
+    """Talk with an engine; lines of a pipe are answered one by one."""
+    from swarm import engines
+    from swarm.chat import converse
+
+    folder = engines.find_engine(engine)
+    weights = engines.checkpoint_of(folder, checkpoint)
+    warn_if_changed(folder)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    print(f"starting {folder.name} (the first start compiles its kernels)", file=sys.stderr, flush=True)
+    with engines.running_server(folder, weights) as url:
+        converse(url)
+
+
+def warn_if_changed(folder: Path) -> None:
+    from swarm.engines import changed_since_release
+
+    if changed_since_release(folder):
+        print(f"note: the files of {folder} are not those that passed the gates", file=sys.stderr)
