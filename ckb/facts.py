@@ -120,10 +120,20 @@ class Facts(Frozen):
     workload: WorkloadFacts
 
     def lookup(self, path: str) -> Scalar | tuple[Scalar, ...]:
-        """The value of `model.heads`, `platform.isa`, `workload.dtype`, ... Raises KeyError for an unknown name."""
-        section, _, name = path.partition(".")
-        record = {"model": self.model, "platform": self.platform, "workload": self.workload}.get(section)
-        if record is None or name not in type(record).model_fields:
+        """The value of `model.heads`, `platform.isa`, `workload.max_context`, ... KeyError for an unknown name."""
+        if path not in FACT_NAMES:
             raise KeyError(path)
-        value: Scalar | tuple[Scalar, ...] = getattr(record, name)
+        section, _, name = path.partition(".")
+        value: Scalar | tuple[Scalar, ...] = getattr(getattr(self, section), name)
         return value
+
+
+def _names(section: str, record: type[Frozen]) -> set[str]:
+    computed = {name for name, member in vars(record).items() if isinstance(member, property)}
+    return {f"{section}.{name}" for name in computed | set(record.model_fields)}
+
+
+FACT_NAMES = frozenset(
+    _names("model", ModelFacts) | _names("platform", PlatformFacts) | _names("workload", WorkloadFacts)
+)
+"""Every name that a predicate may ask about, besides `choice.*`."""

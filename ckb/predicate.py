@@ -10,11 +10,11 @@ and lists of them. The empty predicate holds always.
 
 import ast
 import operator
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Protocol
 
 from ckb.errors import UserError
-from ckb.facts import Facts
+from ckb.facts import FACT_NAMES, Scalar
 
 COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
@@ -30,6 +30,13 @@ COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 
 class PredicateError(UserError):
     """A predicate that does not parse, or that names something which does not exist."""
+
+
+class FactSource(Protocol):
+    """What a predicate is asked of: ckb.facts.Facts, or a part of them."""
+
+    def lookup(self, path: str) -> Scalar | tuple[Scalar, ...]:
+        """The value of a dotted name. Raises KeyError for one that isn't known."""
 
 
 class Predicate:
@@ -72,11 +79,24 @@ class Predicate:
         """The decisions that the predicate depends on, without the `choice.` before them."""
         return {name.removeprefix("choice.") for name in self.names() if name.startswith("choice.")}
 
-    def holds(self, facts: Facts, choices: Mapping[str, Any] | None = None) -> bool:
+    def unknown(self, decisions: Collection[str]) -> set[str]:
+        """The names that are neither a fact nor `choice.` and one of `decisions`."""
+        return self.names() - FACT_NAMES - {f"choice.{name}" for name in decisions}
+
+    def failing(self, facts: FactSource, choices: Mapping[str, Any] | None = None) -> list["Predicate"]:
+        """The parts of a conjunction `a and b and c` that don't hold: why the whole does not."""
+        match self._tree:
+            case ast.BoolOp(op=ast.And(), values=values):
+                parts = [Predicate(ast.unparse(value)) for value in values]
+            case _:
+                parts = [self]
+        return [part for part in parts if not part.holds(facts, choices)]
+
+    def holds(self, facts: FactSource, choices: Mapping[str, Any] | None = None) -> bool:
         """Whether the predicate is true of these facts and choices. Raises PredicateError for an unknown name."""
         return bool(self._value(self._tree, facts, choices or {}))
 
-    def _value(self, node: ast.expr, facts: Facts, choices: Mapping[str, Any]) -> Any:
+    def _value(self, node: ast.expr, facts: FactSource, choices: Mapping[str, Any]) -> Any:
         match node:
             case ast.Constant(value=value):
                 return value
@@ -95,7 +115,7 @@ class Predicate:
         return self._lookup(self._dotted(node), facts, choices)
 
     def _compare(
-        self, left: ast.expr, ops: list[ast.cmpop], rest: list[ast.expr], facts: Facts, choices: Mapping[str, Any]
+        self, left: ast.expr, ops: list[ast.cmpop], rest: list[ast.expr], facts: FactSource, choices: Mapping[str, Any]
     ) -> bool:
         value = self._value(left, facts, choices)
         for op, comparator in zip(ops, rest, strict=True):
@@ -110,7 +130,7 @@ class Predicate:
             value = other
         return True
 
-    def _lookup(self, name: str, facts: Facts, choices: Mapping[str, Any]) -> Any:
+    def _lookup(self, name: str, facts: FactSource, choices: Mapping[str, Any]) -> Any:
         section, _, key = name.partition(".")
         if section == "choice":
             if key not in choices:
