@@ -80,10 +80,12 @@ ErrorKind = Literal[
     "bad_request",
     "refused",
     "rate_limit",
+    "unreachable",
     "timeout",
     "connection",
     "server",
 ]
+"""unreachable: no connection was made; connection: it was lost on the way; server: its fault, any 5xx."""
 
 
 class CompletionError(Exception):

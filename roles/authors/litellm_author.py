@@ -1,0 +1,79 @@
+"""A language model as an author: a short conversation that ends in a typed answer."""
+
+import time
+from collections.abc import Callable
+
+from roles.author import Answer, AnyBrief, AuthorError, Usage
+from roles.authors.calls import Calls, Tally
+from roles.budget import Budget
+from roles.completion import CompletionReply, Gateway, Message
+from roles.render import render
+from roles.replies import Turn, desk_for
+from roles.settings import LitellmSettings
+from roles.transcript import ExchangeRecord, Transcript, brief_hash
+
+MOST_FAULTS = 3
+"""Replies in a row that are of no use; a model that fails three times fails the fourth time too."""
+
+
+class LitellmAuthor:
+    """Answers any role. Each answer is a fresh conversation: what passes between roles are files and records."""
+
+    name = "litellm"
+
+    def __init__(
+        self,
+        settings: LitellmSettings,
+        gateway: Gateway,
+        budget: Budget,
+        transcript: Transcript | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ):
+        self._settings = settings
+        self._calls = Calls(settings, gateway, budget, sleep)
+        self._transcript = transcript
+
+    def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]:
+        """Raises AuthorError when the model can't be reached, can't keep to the format, or never finishes."""
+        desk = desk_for(brief)
+        tally = Tally()
+        sent = render(brief)
+        messages: tuple[Message, ...] = ()
+        in_a_row = 0
+        for number in range(self._settings.max_turns):
+            messages += sent
+            reply = self._calls.call(messages, desk.tools, tally)
+            turn = desk.take(reply)
+            self._record(brief, number, sent, reply, turn)
+            if turn.answer is not None:
+                return turn.answer, tally.usage(self._settings.model)
+            in_a_row = in_a_row + 1 if turn.fault else 0
+            if in_a_row == MOST_FAULTS:
+                raise AuthorError(
+                    f"the model {self._settings.model!r} broke the format {MOST_FAULTS} times in a row as "
+                    f"{brief.role}, last: {turn.fault}",
+                    tally.usage(self._settings.model),
+                )
+            messages, sent = (*messages, reply.message), turn.messages
+        raise AuthorError(
+            f"the model {self._settings.model!r} gave no answer as {brief.role} in {self._settings.max_turns} turns "
+            "(max_turns)",
+            tally.usage(self._settings.model),
+        )
+
+    def _record(
+        self, brief: AnyBrief, number: int, sent: tuple[Message, ...], reply: CompletionReply, turn: Turn
+    ) -> None:
+        if self._transcript is None:
+            return
+        self._transcript.append(
+            ExchangeRecord(
+                role=brief.role,
+                brief=brief_hash(brief),
+                turn=number,
+                sent=sent,
+                reply=reply.message,
+                fault=turn.fault,
+                at=time.time(),
+            )
+        )

@@ -1,0 +1,61 @@
+"""From a brief to the messages that a model reads.
+
+A prompt is roles/prompts/<role>.md, a Jinja file with a `system` and a `user` block. A variable that it names and the
+brief doesn't have is an error, never an empty string.
+"""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from roles.author import ANSWERS, AnyBrief
+from roles.checks import ENGINE_MODULES
+from roles.completion import Message
+
+PROMPTS = Path(__file__).parent / "prompts"
+
+
+def fence(text: str, language: str = "") -> str:
+    """A code block whose fence is longer than any in the text, so that no content can end it."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    ticks = "`" * max(3, longest + 1)
+    return f"{ticks}{language}\n{text.rstrip()}\n{ticks}"
+
+
+def numbered(text: str) -> str:
+    """Each line with its number, for those who must cite it."""
+    return "\n".join(f"{number:4d}  {line}" for number, line in enumerate(text.splitlines(), 1))
+
+
+def to_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+@cache
+def environment(folder: Path = PROMPTS) -> Environment:
+    env = Environment(
+        loader=FileSystemLoader(folder),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+    )
+    env.filters |= {"fence": fence, "numbered": numbered, "json": to_json}
+    env.globals["parts"] = env.get_template("_parts.md").module
+    return env
+
+
+def render_prompt(name: str, variables: dict[str, object], folder: Path = PROMPTS) -> tuple[Message, ...]:
+    """The system and the user message of one prompt file. Raises jinja2.UndefinedError for a variable it lacks."""
+    template = environment(folder).get_template(f"{name}.md")
+    system, user = ("".join(template.blocks[block](template.new_context(variables))) for block in ("system", "user"))
+    return Message(role="system", content=system.strip()), Message(role="user", content=user.strip())
+
+
+def render(brief: AnyBrief) -> tuple[Message, ...]:
+    """The first messages of a conversation about a brief."""
+    schema = ANSWERS[brief.role].model_json_schema()
+    return render_prompt(brief.role, {"brief": brief, "modules": ENGINE_MODULES, "schema": schema})
