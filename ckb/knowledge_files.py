@@ -9,9 +9,9 @@ import yaml
 from pydantic import ValidationError
 
 from ckb.errors import UserError
-from ckb.records import Contract, Fragment
+from ckb.records import Contract, Fragment, Row
 
-R = TypeVar("R", Contract, Fragment)
+R = TypeVar("R", bound=Row)
 
 KNOWLEDGE = Path(__file__).parent / "knowledge"
 
@@ -31,13 +31,23 @@ class Knowledge:
 
 
 def read_contract(path: Path) -> Contract:
-    """A contract file: `---`, YAML front matter, `---`, text."""
+    """A contract file."""
+    return read_text_row(path, Contract)
+
+
+def read_text_row(path: Path, kind: type[R]) -> R:
+    """A row of a table with a `text`: `---`, YAML front matter, `---`, the text."""
     text = path.read_text(encoding="utf-8")
     parts = text.split("---\n", 2)
     if len(parts) != 3 or parts[0]:
-        raise KnowledgeFileError(f"{path}: a contract starts with YAML front matter between two lines of ---")
+        raise KnowledgeFileError(f"{path}: the file starts with YAML front matter between two lines of ---")
     fields = _mapping(path, parts[1])
-    return _record(path, Contract, {"id": path.stem, **fields, "text": parts[2].strip() + "\n"})
+    return _record(path, kind, {"id": path.stem, **fields, "text": parts[2].strip() + "\n"})
+
+
+def read_yaml_row(path: Path, kind: type[R]) -> R:
+    """A row that is one YAML mapping."""
+    return _record(path, kind, {"id": path.stem, **_mapping(path, path.read_text(encoding="utf-8"))})
 
 
 def read_fragment(path: Path) -> Fragment:
@@ -80,16 +90,16 @@ def _mapping(path: Path, text: str) -> dict[str, Any]:
     try:
         fields = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise KnowledgeFileError(f"{path}: the front matter is no YAML: {error}") from error
+        raise KnowledgeFileError(f"{path} is no YAML: {error}") from error
     if not isinstance(fields, dict):
-        raise KnowledgeFileError(f"{path}: the front matter is no mapping")
+        raise KnowledgeFileError(f"{path} holds no mapping of fields")
     return fields
 
 
 def _record(path: Path, kind: type[R], fields: dict[str, Any]) -> R:
-    fields = {"layer": "contract", **fields}
+    layer = {"layer": "contract"} if kind.model_fields["layer"].is_required() else {}
     try:
-        return kind.model_validate(fields)
+        return kind.model_validate(layer | fields)
     except ValidationError as error:
         details = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         raise KnowledgeFileError(f"{path}: {details}") from error

@@ -56,13 +56,15 @@ class Store:
         self.versions = Versions(self.storage)
 
     @classmethod
-    def create(cls, root: Path | Storage, tables: Mapping[str, type[Row]] = TABLES) -> "Store":
-        """Make an empty store: version 0. Raises UserError if there is one already."""
-        Versions.create(
-            LocalStorage(root) if isinstance(root, Path) else root,
-            Manifest(version=0, id=uuid.uuid4().hex, operation="create", message="empty", by="store", at=now()),
-        )
-        return cls(root, tables)
+    def create(
+        cls, root: Path | Storage, tables: Mapping[str, type[Row]] = TABLES, *, exist_ok: bool = False
+    ) -> "Store":
+        """Make an empty store: version 0. Raises UserError if there is one already, unless that is `exist_ok`."""
+        storage = LocalStorage(root) if isinstance(root, Path) else root
+        first = Manifest(version=0, id=uuid.uuid4().hex, operation="create", message="empty", by="store", at=now())
+        if not Versions.create(storage, first) and not exist_ok:
+            raise UserError(f"there is a knowledge base at {storage} already")
+        return cls(storage, tables)
 
     @property
     def latest(self) -> int:

@@ -10,24 +10,29 @@ from ckb.storage import Storage
 MANIFEST_NAME = re.compile(r"versions/(\d{10})\.json")
 
 
+class NoStore(UserError):
+    """There is no store where one was to be opened."""
+
+
 class Versions:
     """The versions of one store. What was read once is kept, so that following the newest costs one look ahead."""
 
     def __init__(self, storage: Storage):
-        """Raises UserError if nothing is there, or if it is in a format that this release doesn't know."""
+        """Raises NoStore if nothing is there, UserError if it is in a format that this release doesn't know."""
         self.storage = storage
         numbers = [int(match[1]) for s in storage.list("versions") if (match := MANIFEST_NAME.fullmatch(s.path))]
         if not numbers:
-            raise UserError(f"there is no knowledge base at {storage}: make one with `enginesmith ckb build`")
+            raise NoStore(f"there is no knowledge base at {storage}: make one with `enginesmith ckb build`")
         self._state = self._load(max(numbers))
 
     @staticmethod
-    def create(storage: Storage, first: Manifest) -> None:
-        """Write version 0. Raises UserError if it is there."""
+    def create(storage: Storage, first: Manifest) -> bool:
+        """Write version 0, and say whether it was not there yet."""
         try:
             storage.put_if_absent(manifest_path(0), encode_manifest(with_checkpoint(first, State())))
         except FileExistsError:
-            raise UserError(f"there is a knowledge base at {storage} already") from None
+            return False
+        return True
 
     def newest(self) -> State:
         """The newest state: forward from the last one known, checkpoint by checkpoint, then one by one."""

@@ -12,6 +12,22 @@ from ckb.schemas.test_contracts import TestContract
 from ckb.schemas.traces import Trace
 from ckb.schemas.workloads import Workload
 
+__all__ = [
+    "TABLES",
+    "Contract",
+    "Definition",
+    "Experience",
+    "Fragment",
+    "ModelFamily",
+    "Parallelism",
+    "Platform",
+    "Run",
+    "Solution",
+    "TestContract",
+    "Trace",
+    "Workload",
+]
+
 TABLES: dict[str, type[Row]] = {
     "contracts": Contract,
     "fragments": Fragment,
