@@ -14,7 +14,9 @@ import numpy as np
 
 from gpu_actors.sandbox import FORBIDDEN_PACKAGES, REPLY_FD, REQUEST_FD, Confinement, Sandbox, site_folders
 
-MAIN = Path(__file__).parent / "drivers" / "main.py"
+DRIVERS = Path(__file__).parent / "drivers"
+ENGINE = DRIVERS / "engine.py"
+"""Driver of an engine tree: its stages, and the whole."""
 LINE_LIMIT = 64 * 1024**2
 ARRAY_LIMIT = 4 * 1024**3
 DTYPES = {"float32", "float64", "int64", "int32", "uint16", "bool"}
@@ -51,13 +53,13 @@ class Event:
 class Child:
     """One child process that answers operations of one driver. Use it as a context manager."""
 
-    def __init__(self, driver: str, confinement: Confinement, *, forbidden: tuple[str, ...] = FORBIDDEN_PACKAGES):
+    def __init__(self, driver: Path, confinement: Confinement, *, forbidden: tuple[str, ...] = FORBIDDEN_PACKAGES):
         setup = {
-            "driver": driver,
+            "driver": str(driver),
             "packages": [str(folder) for folder in site_folders()],
             "forbidden": list(forbidden),
         }
-        argv = [sys.executable, "-I", "-S", "-B", str(MAIN), REQUEST_FD, REPLY_FD, json.dumps(setup)]
+        argv = [sys.executable, "-I", "-S", "-B", str(DRIVERS / "main.py"), REQUEST_FD, REPLY_FD, json.dumps(setup)]
         self.started_ns = time.perf_counter_ns()
         self.sandbox = Sandbox(argv, confinement)
         os.set_blocking(self.sandbox.request_fd, False)

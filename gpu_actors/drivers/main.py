@@ -7,8 +7,9 @@ import importlib
 import json
 import sys
 from importlib.machinery import ModuleSpec
-from importlib.util import module_from_spec
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 
 def main() -> None:
@@ -20,7 +21,20 @@ def main() -> None:
     sys.path += setup["packages"]
     importlib.import_module("driver.isolate").block(setup["forbidden"])
     serve = importlib.import_module("driver.channel").serve
-    serve(request_fd, reply_fd, importlib.import_module(f"driver.{setup['driver']}").OPERATIONS)
+    operations = load(Path(setup["driver"]))
+    serve(request_fd, reply_fd, operations)
+
+
+def load(driver: Path) -> dict[str, Any]:
+    """The operations of a driver script, which may import its neighbours in this folder as `.name`."""
+    spec = spec_from_file_location(f"driver.{driver.stem}", driver)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    operations: dict[str, Any] = module.OPERATIONS
+    return operations
 
 
 if __name__ == "__main__":

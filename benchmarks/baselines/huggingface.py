@@ -1,4 +1,7 @@
-"""The reference: transformers on the same checkpoint. Greedy tokens, streamed or not, and logits in two dtypes."""
+"""Hugging Face transformers on a checkpoint: greedy tokens, streamed or not, and teacher-forced logits in two dtypes.
+
+Stand-alone: runs in a child process of its own (gpu_actors.child), as the reference and as the baseline.
+"""
 
 import time
 from collections.abc import Callable
@@ -10,8 +13,6 @@ import transformers
 from transformers.generation.streamers import BaseStreamer
 
 MODELS: dict[str, Any] = {}
-TOP = 64
-"""How many of the oracle's largest logits are kept for a position."""
 
 
 def load(checkpoint: str, dtype: str, threads: int, device: str) -> dict[str, Any]:
@@ -75,26 +76,26 @@ def evaluate(
 ) -> dict[str, np.ndarray]:
     """Teacher-forced logits of one sequence in both dtypes, at some positions.
 
-    Returns by position of `positions` [P]: `best`, the reference's arg max; `error_max` and `error_rms` of the
-    reference against the oracle; `following`, the oracle's logit of the token that follows in the sequence;
-    `top_ids` and `top_values` [P, TOP] of the oracle. And `rows` [S, VOCAB], the oracle's logits at `samples`.
+    By position of `positions` [P]: `best`, the reference's arg max; `error_max` and `error_rms` of the reference
+    against the oracle; `top`, the oracle's largest logit; `following`, the oracle's logit of the token that comes
+    next in the sequence. And `rows` [S, VOCAB], the oracle's logits at `samples`, which are among the positions.
     """
     where = torch.tensor(positions, dtype=torch.int64)
     ours, exact = (
-        model(as_input(model, tokens), logits_to_keep=where, use_cache=False).logits[0].to("cpu", torch.float64)
+        model(as_input(model, tokens), logits_to_keep=where.to(model.device), use_cache=False)
+        .logits[0]
+        .to("cpu", torch.float64)
         for model in (MODELS[dtype], MODELS[oracle])
     )
     error = ours - exact
     following = torch.tensor([*tokens, 0])[where + 1]
-    top = exact.topk(min(TOP, exact.shape[-1]), dim=-1)
     kept = [positions.index(position) for position in samples]
     return {
         "best": ours.argmax(-1).numpy(),
         "error_max": error.abs().amax(-1).numpy(),
         "error_rms": error.square().mean(-1).sqrt().numpy(),
+        "top": exact.amax(-1).numpy(),
         "following": exact.gather(1, following[:, None])[:, 0].numpy(),
-        "top_ids": top.indices.numpy(),
-        "top_values": top.values.numpy(),
         "rows": exact[kept].numpy(),
     }
 

@@ -1,0 +1,162 @@
+"""The whole engine against Hugging Face on the same weights: teacher-forced logits, and greedy tokens.
+
+Rounding decides which of two nearly equal logits is larger, and another order of summation rounds differently; so a
+token counts as right when the oracle's logit of it is within twice the reference's own largest error of the best one.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks import prompts
+from ckb.errors import UserError
+from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
+from gpu_actors.gates.compare import rms
+from gpu_actors.reference import Evaluation
+
+NEW_TOKENS = 64
+COUNT = 8
+SCREEN_CONTEXT = 1024
+MARGIN = 2.0
+"""How many times the reference's own error an engine's may be."""
+SAMPLES = 16
+"""Positions of each sequence whose whole row of logits is compared."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One prompt with what the reference said to it."""
+
+    prompt: list[int]
+    continuation: list[int]
+    positions: list[int]
+    """Sampled positions of the prompt, then every position that predicts a new token."""
+    samples: list[int]
+    evaluation: Evaluation
+
+
+def new_tokens(subject: Subject) -> int:
+    """64, or half of the context where the Target's is too short for that."""
+    return min(NEW_TOKENS, subject.facts.workload.max_context // 2)
+
+
+def lengths(subject: Subject) -> list[int]:
+    """Prompt lengths, growing by a constant factor up to what the level and the Target allow."""
+    context = min(subject.facts.workload.max_context, subject.facts.model.max_positions)
+    longest = (context if subject.job.acceptance == "full" else min(context, SCREEN_CONTEXT)) - new_tokens(subject)
+    if longest < 1:
+        raise UserError(f"a context of {context} tokens leaves no room for a prompt and {NEW_TOKENS} new tokens")
+    return [max(1, round(n)) for n in np.geomspace(min(3, longest), longest, COUNT)]
+
+
+def cases(subject: Subject) -> list[Case]:
+    """The prompts of `screen` depend on the checkpoint alone, so that the reference answers them once; `full` adds
+    a set that is drawn for this verdict."""
+    drawn = prompts.cut(subject.checkpoint, lengths(subject), seed=0)
+    if subject.job.acceptance == "full":
+        drawn += prompts.cut(subject.checkpoint, lengths(subject), seed=1 + subject.job.seed)
+    return [case(subject, prompt) for prompt in drawn]
+
+
+def case(subject: Subject, prompt: list[int]) -> Case:
+    continuation = subject.reference.greedy(prompt, new_tokens(subject))
+    sequence = prompt + continuation
+    generating = list(range(len(prompt) - 1, len(sequence) - 1))
+    spread = (
+        np.linspace(0, len(prompt) - 1, SAMPLES // 2, dtype=int).tolist() + generating[:: len(generating) // 8 or 1]
+    )
+    samples = sorted(set(spread))
+    positions = sorted({*samples, *generating})
+    evaluation = subject.reference.evaluate(sequence, positions, samples)
+    return Case(prompt, continuation, positions, samples, evaluation)
+
+
+def logits(subject: Subject) -> Finding:
+    """Largest and mean square error against the oracle, each at most twice the reference's own in that sequence."""
+    subject.load_engine()
+    rows, worst, agreed, positions = [], 0.0, 0, 0
+    for item in cases(subject):
+        reply = subject.call("logits", tokens=item.prompt + item.continuation, positions=item.samples)
+        found, exact = reply.arrays["rows"], item.evaluation.rows
+        if reply.values["dtype"] != "torch.float32" or found.shape != exact.shape or not np.isfinite(found).all():
+            return failed(f"logits must be finite float32 {exact.shape}; found {reply.values['dtype']} {found.shape}")
+        largest, spread = error_ratios(found, exact, item.evaluation)
+        agreed += int((found.argmax(-1) == exact.argmax(-1)).sum())
+        worst, positions = max(worst, largest, spread), positions + len(found)
+        rows.append({"prompt_tokens": len(item.prompt), "max_ratio": largest, "rms_ratio": spread})
+    data = {"sequences": rows, "top1_agreement": agreed / positions, "margin": MARGIN}
+    summary = (
+        f"error against the oracle at most {worst:.2f} times the {subject.reference.dtype} reference's own (allowed "
+        f"{MARGIN:.0f}) over {len(rows)} sequences, {positions} positions, {agreed / positions:.1%} equal arg max"
+    )
+    return passed(summary, **data) if worst <= MARGIN else failed(summary, **data)
+
+
+def error_ratios(found: Array, exact: Array, evaluation: Evaluation) -> tuple[float, float]:
+    """Largest and root mean square error, each over the reference's own in the same sequence."""
+    error = found.astype(np.float64) - exact
+    floor = 4 * 2.0**-24 * rms(exact)  # a few units in the last place of the float32 that logits travel in
+    largest = float(np.abs(error).max() / (evaluation.error_max.max() + floor))
+    return largest, rms(error) / (rms(evaluation.error_rms) + floor)
+
+
+@dataclass
+class Walk:
+    """Greedy tokens compared position by position."""
+
+    equal: int = 0
+    in_band: int = 0
+    out_of_band: int = 0
+    first: str = ""
+    """The first difference outside the band, in words."""
+
+
+def greedy(subject: Subject) -> Finding:
+    subject.load_engine()
+    walk = Walk()
+    items = cases(subject)
+    for item in items:
+        wanted = len(item.continuation)
+        found = subject.call("generate", prompts=[item.prompt], max_new_tokens=wanted, ignore_eos=True).values["tokens"]
+        if [len(tokens) for tokens in found] != [wanted]:
+            lengths_found = [len(tokens) for tokens in found]
+            return failed(f"generate must return one list of {wanted} new tokens; found lists of {lengths_found}")
+        follow(subject, walk, item, found[0])
+    data = {"equal": walk.equal, "in_band": walk.in_band, "out_of_band": walk.out_of_band, "sequences": len(items)}
+    total = walk.equal + walk.in_band + walk.out_of_band
+    summary = (
+        f"{walk.equal} of {total} greedy tokens equal, {walk.in_band} inside the tie band, {walk.out_of_band} outside"
+    )
+    if walk.out_of_band:
+        return failed(f"{summary}; {walk.first}", **data)
+    return passed(summary, **data)
+
+
+def follow(subject: Subject, walk: Walk, item: Case, tokens: list[int]) -> None:
+    """Counts one sequence. After the first difference the reference judges the engine's own tokens, teacher-forced."""
+    same = 0
+    while same < len(tokens) and tokens[same] == item.continuation[same]:
+        same += 1
+    walk.equal += same
+    if same == len(tokens):
+        return
+    start = len(item.prompt)
+    positions = list(range(start + same - 1, start + len(tokens) - 1))
+    judge = subject.reference.evaluate(item.prompt + tokens, positions)
+    for i, token in enumerate(tokens[same:]):
+        gap, band = float(judge.top[i] - judge.following[i]), MARGIN * float(judge.error_max[i])
+        if token == judge.best[i]:
+            walk.equal += 1
+        elif gap <= band:
+            walk.in_band += 1
+        else:
+            walk.out_of_band += 1
+            walk.first = walk.first or (
+                f"prompt of {start}, new token {same + i}: {token} lies {gap:.3g} below the best, band {band:.3g}"
+            )
+
+
+GATES = (
+    Gate("acceptance_logits", "acceptance", "acceptance", logits, level="L3", repeatable=False),
+    Gate("acceptance_greedy", "acceptance", "acceptance", greedy, level="L3", repeatable=False),
+)

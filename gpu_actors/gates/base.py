@@ -1,0 +1,107 @@
+"""What a gate is: an id, what it checks, and a function from the subject to a finding with evidence."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckb.facts import Facts
+from ckb.records import Stage
+from gpu_actors.child import Child, ChildFailure, Event, Reply
+from gpu_actors.jobs import GateStatus, Level, VerifyJob
+from gpu_actors.reference import Reference
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of one gate, before the verifier records it."""
+
+    status: GateStatus
+    summary: str
+    """Expected and found, with the numbers."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """Evidence: JSON values."""
+
+
+def passed(summary: str, **data: Any) -> Finding:
+    return Finding("PASS", summary, data)
+
+
+def failed(summary: str, **data: Any) -> Finding:
+    return Finding("FAIL", summary, data)
+
+
+class Subject:
+    """The engine tree that is judged, and what a gate may use to judge it."""
+
+    def __init__(self, job: VerifyJob, child: Child, reference: Reference, deadline: float):
+        self.job = job
+        self.child = child
+        self.reference = reference
+        self._engine_is_loaded = False
+        self._deadline = deadline
+
+    @property
+    def facts(self) -> Facts:
+        return self.job.engine.facts
+
+    @property
+    def tree_dir(self) -> Path:
+        return Path(self.job.engine.tree_dir)
+
+    @property
+    def checkpoint(self) -> Path:
+        return Path(self.job.engine.checkpoint)
+
+    @property
+    def seconds_left(self) -> float:
+        return self._deadline - time.monotonic()
+
+    def call(self, op: str, **arguments: Any) -> Reply:
+        """Asks the engine's process. Raises ChildFailure."""
+        return self.child.call(op, self.seconds_left, **arguments)
+
+    def events(self, op: str, **arguments: Any) -> list[Event]:
+        """The events of a streaming operation. Raises ChildFailure."""
+        messages = self.child.stream(op, self.seconds_left, **arguments)
+        return [message for message in messages if isinstance(message, Event)]
+
+    def raised(self, op: str, **arguments: Any) -> ChildFailure | None:
+        """The exception that an operation raised in the child, or None when it returned. Crashes still raise here."""
+        try:
+            self.call(op, **arguments)
+        except ChildFailure as failure:
+            if failure.kind != "RAISED":
+                raise
+            return failure
+        return None
+
+    def load_engine(self) -> None:
+        """Loads the whole engine, once for all gates that need it."""
+        if not self._engine_is_loaded:
+            self.call("drop_model")
+            self.call("load_engine", checkpoint=str(self.checkpoint))
+            self._engine_is_loaded = True
+
+    def draws(self, gate: str) -> np.random.Generator:
+        """The random numbers of one gate in this verdict: independent of which other gates ran."""
+        return np.random.default_rng([self.job.seed, *gate.encode()])
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One check. `contract` is what it executes; gates of a stage run when that stage is part of the job."""
+
+    id: str
+    contract: str
+    stage: Stage
+    check: Callable[[Subject], Finding]
+    level: Level | None = None
+    """Fixed level; None: L1 in the job's last stage and L2 in an earlier one."""
+    repeatable: bool = True
+    """May be run a second time to see whether the answer stays the same."""

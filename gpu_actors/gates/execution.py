@@ -1,0 +1,170 @@
+"""Stage tests of the primitives and the cache, against the float64 formulas. Inputs are drawn for each verdict."""
+
+import numpy as np
+
+from gpu_actors.gates import formulas
+from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
+from gpu_actors.gates.compare import ROUNDOFF, Comparison, compare, judged, rms, rounded
+
+
+def roundoff(subject: Subject) -> float:
+    return ROUNDOFF[subject.facts.workload.dtype]
+
+
+def draw(subject: Subject, rng: np.random.Generator, *shape: int, scale: float = 1.0) -> Array:
+    """Normal values that the compute dtype holds exactly."""
+    return rounded(rng.normal(scale=scale, size=shape), subject.facts.workload.dtype)
+
+
+def single(array: Array) -> Array:
+    return array.astype(np.float32)
+
+
+def setup(subject: Subject) -> Finding:
+    dtype = subject.call("setup").values["dtype"]
+    wanted = subject.facts.workload.dtype
+    if dtype != wanted:
+        return failed(f"kernels.DTYPE is {dtype}; the Target computes in {wanted}", dtype=dtype)
+    return passed(f"kernels built and loaded twice, DTYPE {dtype}", dtype=dtype)
+
+
+def linear(subject: Subject) -> Finding:
+    facts, rng, u = subject.facts.model, subject.draws("linear"), roundoff(subject)
+    wide, heads = facts.heads * facts.head_dim, facts.kv_heads * facts.head_dim
+    shapes = {(facts.hidden, heads), (wide, facts.hidden), (facts.hidden, facts.intermediate), (facts.intermediate, 24)}
+    done = []
+    for k, n in sorted(shapes):
+        for m in (1, 2, int(rng.integers(3, 40))):
+            x = draw(subject, rng, m, k)
+            weight = rounded(rng.normal(scale=k**-0.5, size=(n, k)), subject.facts.model.weights)  # type: ignore[arg-type]
+            found = subject.call("linear", x=single(x), weight=single(weight), weights=facts.weights).arrays["y"]
+            expected, total = x @ weight.T, np.abs(x) @ np.abs(weight).T
+            # float32: the order of summation may differ; bfloat16: one rounding of the result, sums are wider
+            sums = 8 * 2.0**-24 * total
+            bound = sums + (2 * u * np.abs(expected) if u > 1e-6 else 0.0)
+            spread = (2.0 if u > 1e-6 else 64.0) * u * rms(expected)
+            done.append(compare(f"x [{m}, {k}] by weight [{n}, {k}]", found, expected, bound, spread))
+    return judged("linear", done)
+
+
+def rms_norm(subject: Subject) -> Finding:
+    facts, rng, u = subject.facts.model, subject.draws("rms_norm"), roundoff(subject)
+    done = []
+    # at the scale of sqrt(eps) a wrong eps changes the result by a factor
+    for scale in (1.0, 30.0, float(np.sqrt(facts.norm_eps))):
+        for m in (1, int(rng.integers(2, 20))):
+            x = draw(subject, rng, m, facts.hidden, scale=scale)
+            weight = rounded(1 + draw(subject, rng, facts.hidden, scale=0.2), subject.facts.workload.dtype)
+            found = subject.call("rms_norm", x=single(x), weight=single(weight)).arrays["y"]
+            expected = formulas.rms_norm(x, weight, facts.norm_eps)
+            case = f"x [{m}, {facts.hidden}] of scale {scale:.2g}"
+            done.append(compare(case, found, expected, 16 * u * np.abs(expected) + 1e-30, 3 * u * rms(expected)))
+    return judged("rms_norm", done)
+
+
+def rope(subject: Subject) -> Finding:
+    facts, rng, u = subject.facts.model, subject.draws("rope"), roundoff(subject)
+    context, done = subject.facts.workload.max_context, []
+    for heads in {facts.heads, facts.kv_heads}:
+        for m, start in ((1, 0), (1, context - 1), (7, int(rng.integers(1, context - 7))), (context // 2, 0)):
+            x = draw(subject, rng, m, heads, facts.head_dim)
+            found = subject.call("rope", x=single(x), start=start).arrays["y"]
+            expected = formulas.rope(x, start, facts.rope_theta)
+            # a float32 angle of p radians is off by p u: position times frequency, whose own error counts too
+            angle = 4 * 2.0**-24 * (start + m)
+            half = facts.head_dim // 2
+            size = np.abs(x[..., :half]) + np.abs(x[..., half:])
+            bound = (4 * u + angle) * np.concatenate([size, size], axis=-1) + 1e-30
+            done.append(compare(f"x [{m}, {heads}, {facts.head_dim}] at {start}", found, expected, bound,
+                                (3 * u + angle) * rms(expected)))  # fmt: skip
+    return judged("rope", done)
+
+
+def silu_mul(subject: Subject) -> Finding:
+    facts, rng, u = subject.facts.model, subject.draws("silu_mul"), roundoff(subject)
+    done = []
+    for m in (1, int(rng.integers(2, 12))):
+        for scale in (1.0, 6.0):
+            x = draw(subject, rng, m, 2 * facts.intermediate, scale=scale)
+            found = subject.call("silu_mul", gate_up=single(x)).arrays["y"]
+            expected = formulas.silu_mul(x)
+            bound = 24 * u * np.abs(expected) + 1e-7 * u
+            case = f"gate_up [{m}, {2 * facts.intermediate}] of scale {scale:.0f}"
+            done.append(compare(case, found, expected, bound, 3 * u * rms(expected)))
+    return judged("silu_mul", done)
+
+
+def attention(subject: Subject) -> Finding:
+    """Lengths and starts of prefill, of chunks and of decoding; views into a longer buffer that holds rubbish."""
+    facts, rng = subject.facts.model, subject.draws("attention")
+    context = subject.facts.workload.max_context
+    middle = int(rng.integers(2, max(3, context // 2)))
+    sizes = [(1, 0), (1, middle), (1, context - 1), (2, 1), (5, 0), (7, middle), (min(33, context), 0)]
+    return judged("attention", [attend(subject, rng, m, start, facts.heads, facts.kv_heads) for m, start in sizes])
+
+
+def attend(subject: Subject, rng: np.random.Generator, m: int, start: int, heads: int, kv_heads: int) -> Comparison:
+    dim, u = subject.facts.model.head_dim, roundoff(subject)
+    m = min(m, subject.facts.workload.max_context - start)
+    # scores with a standard deviation of 3: sharp enough that a wrong scale, mask or head shows
+    q = draw(subject, rng, m, heads, dim, scale=3.0)
+    keys, values = (draw(subject, rng, kv_heads, start + m, dim) for _ in range(2))
+    arguments = {"q": single(q), "keys": single(keys), "values": single(values)}
+    found = subject.call("attention", **arguments, start=start, poison=5).arrays["y"]
+    expected, size = formulas.attention(q, keys, values, start)
+    bound = (8 * u if u > 1e-6 else 64 * u) * size + 1e-30
+    spread = (4 * u if u > 1e-6 else 64 * u) * rms(expected)
+    return compare(f"{m} queries at {start}", found, expected, bound, spread)
+
+
+def kv_cache(subject: Subject) -> Finding:
+    """Chunks equal one append, an overwritten row is the new one, rows beyond the length asked for do not show."""
+    facts, rng = subject.facts.model, subject.draws("kv_cache")
+    capacity = min(subject.facts.workload.max_context, 48)
+    cut = sorted(int(c) for c in rng.choice(np.arange(1, capacity), 3, replace=False))
+    last = facts.layers - 1
+    spans = list(zip([0, *cut], [*cut, capacity], strict=True))
+    appends = [(layer, a, b) for layer in {0, last} for a, b in spans] + [(0, cut[0], cut[1])]
+    held = {layer: [np.zeros((capacity, facts.kv_heads, facts.head_dim)) for _ in "kv"] for layer in {0, last}}
+    rows: dict[str, Array] = {}
+    for i, (layer, a, b) in enumerate(appends):
+        for j, name in enumerate("kv"):
+            held[layer][j][a:b] = draw(subject, rng, b - a, facts.kv_heads, facts.head_dim)
+            rows[f"{name}{i}"] = single(held[layer][j][a:b])
+    reads = [(layer, length) for layer in {0, last} for length in (1, cut[1], capacity)]
+    reply = subject.call("cache", capacity=capacity, appends=[[x, a] for x, a, _ in appends], reads=reads, **rows)
+    done = []
+    for i, (layer, length) in enumerate(reads):
+        for j, name in enumerate(("keys", "values")):
+            expected = held[layer][j][:length].transpose(1, 0, 2)
+            case = f"{name} of layer {layer}, length {length}"
+            done.append(compare(case, reply.arrays[f"{name}{i}"], expected, 1e-30, 1e-30))
+    finding = judged("KVCache", done)
+    least = facts.kv_bytes(capacity, subject.facts.workload.dtype)
+    if finding.status == "PASS" and reply.values["bytes"] < least:
+        return failed(f"KVCache.bytes is {reply.values['bytes']:,}; {capacity} positions take at least {least:,}")
+    return finding
+
+
+def kv_cache_capacity(subject: Subject) -> Finding:
+    facts, capacity = subject.facts.model, 8
+    row = np.ones((3, facts.kv_heads, facts.head_dim), dtype=np.float32)
+    for start in (capacity - 2, capacity):
+        appends = {"capacity": capacity, "appends": [[0, start]], "reads": [], "k0": row, "v0": row}
+        failure = subject.raised("cache", **appends)
+        if failure is None or failure.error_type != "ValueError":
+            found = f"raised {failure}" if failure else "returned"
+            return failed(f"appending 3 rows at {start} to a cache of {capacity} must raise ValueError; it {found}")
+    return passed(f"rows beyond the capacity of {capacity} raise ValueError")
+
+
+GATES = (
+    Gate("setup", "setup", "execution", setup),
+    Gate("linear", "linear", "execution", linear),
+    Gate("rms_norm", "rms-norm", "execution", rms_norm),
+    Gate("rope", "rope", "execution", rope),
+    Gate("silu_mul", "silu-mul", "execution", silu_mul),
+    Gate("attention", "attention", "execution", attention),
+    Gate("kv_cache", "kv-cache", "execution", kv_cache),
+    Gate("kv_cache_capacity", "kv-cache", "execution", kv_cache_capacity),
+)

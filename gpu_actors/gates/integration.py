@@ -1,0 +1,191 @@
+"""Stage tests of the whole engine: that its ways to say the same thing agree, what it refuses, and its tokenizer."""
+
+import json
+import re
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import Tokenizer
+
+from benchmarks import prompts
+from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
+from gpu_actors.gates.compare import rms
+from gpu_actors.gates.model import BOUND
+
+MESSAGES = [{"role": "user", "content": "Name three rivers, and say where each of them ends."}]
+
+
+def sampler(subject: Subject) -> Finding:
+    """At temperature 0 the sampler takes the largest logit, whatever its place, sign or neighbours."""
+    rng, vocab = subject.draws("sampler"), subject.facts.model.vocab
+    for best in (0, vocab - 1, int(rng.integers(1, vocab - 1))):
+        row = rng.normal(-50.0, 3.0, size=vocab).astype(np.float32)
+        row[best] = row.max() + 1e-3
+        found = subject.call("sample", logits=row, parameters={"temperature": 0.0}, count=2).values["tokens"]
+        if found != [best, best]:
+            return failed(f"at temperature 0 the sampler must take the arg max {best}; it took {found}")
+    return passed(f"the arg max of {vocab} logits, three places, twice each")
+
+
+def agreement(subject: Subject) -> Finding:
+    """generate, stream and the arg max of logits on the engine's own output tell the same tokens."""
+    subject.load_engine()
+    rng = subject.draws("agreement")
+    context = subject.facts.workload.max_context
+    count = min(12, context // 3)
+    drawn = prompts.cut(subject.checkpoint, [3, int(rng.integers(4, max(5, context - count)))], subject.job.seed)
+    notes = []
+    for prompt in (p[: context - count] for p in drawn):
+        arguments = {"max_new_tokens": count, "ignore_eos": True}
+        whole = subject.call("generate", prompts=[prompt], **arguments).values["tokens"][0]
+        streamed = [e.value for e in subject.events("stream", prompt=prompt, **arguments)]
+        if len(whole) != count or len(streamed) != count:
+            return failed(f"asked for {count} tokens: generate gave {len(whole)}, stream gave {len(streamed)}")
+        for name, tokens in (("generate", whole), ("stream", streamed)):
+            if fault := outside_the_band(subject, prompt, tokens):
+                return failed(f"{name} after {len(prompt)} tokens: {fault}")
+        notes.append(f"{len(prompt)}+{count}: {sum(a == b for a, b in zip(whole, streamed, strict=True))} equal")
+    return passed(f"generate, stream and logits agree ({'; '.join(notes)})")
+
+
+def outside_the_band(subject: Subject, prompt: list[int], tokens: list[int]) -> str:
+    """The first token that is not the arg max of the engine's own logits, as far as its rounding lets one say."""
+    positions = list(range(len(prompt) - 1, len(prompt) + len(tokens) - 1))
+    rows = subject.call("logits", tokens=prompt + tokens, positions=positions).arrays["rows"]
+    band = 2 * BOUND[subject.facts.workload.dtype] * rms(rows)
+    for i, token in enumerate(tokens):
+        gap = float(rows[i].max() - rows[i][token])
+        if not gap <= band:
+            return (
+                f"new token {i} is {token}, whose logit lies {gap:.3g} below the largest (rounding explains {band:.3g})"
+            )
+    return ""
+
+
+def batch(subject: Subject) -> Finding:
+    """Several prompts in one call answer as each would alone, in order; another order gives the same answers."""
+    subject.load_engine()
+    context = subject.facts.workload.max_context
+    count = min(6, context // 4)
+    drawn = prompts.cut(subject.checkpoint, [2, 9, min(23, context - count)], subject.job.seed + 1)
+    arguments = {"max_new_tokens": count, "ignore_eos": True}
+    together = subject.call("generate", prompts=drawn, **arguments).values["tokens"]
+    backwards = subject.call("generate", prompts=drawn[::-1], **arguments).values["tokens"][::-1]
+    for order, found in (("given", together), ("reversed", backwards)):
+        if [len(tokens) for tokens in found] != [count] * len(drawn):
+            return failed(f"{len(drawn)} prompts, {count} tokens each: found {[len(t) for t in found]}")
+        for prompt, tokens in zip(drawn, found, strict=True):
+            if fault := outside_the_band(subject, prompt, tokens):
+                return failed(f"a prompt of {len(prompt)} tokens, {len(drawn)} prompts in {order} order: {fault}")
+    return passed(f"{len(drawn)} prompts of 2 to {len(drawn[-1])} tokens in two orders")
+
+
+def end_of_text(subject: Subject) -> Finding:
+    """Without ignore_eos an end token ends the text and is its last token."""
+    subject.load_engine()
+    ends = set(subject.facts.model.eos_tokens)
+    count = min(48, subject.facts.workload.max_context // 2)
+    prompt = subject.call("tokenizer", text="", messages=MESSAGES).values["chat"]
+    prompt = prompt[-(subject.facts.workload.max_context - count) :]
+    bounded, free = (
+        subject.call("generate", prompts=[prompt], max_new_tokens=count, ignore_eos=ignore).values["tokens"][0]
+        for ignore in (False, True)
+    )
+    stop = next((i + 1 for i, token in enumerate(free) if token in ends), count)
+    if len(free) != count or bounded != free[:stop]:
+        return failed(
+            f"ignoring end tokens {sorted(ends)} the engine said {free}; without ignoring it must say the first {stop} "
+            f"of these, it said {bounded}"
+        )
+    return passed(f"{stop} of at most {count} tokens; end token {'reached' if stop < count else 'not reached'}")
+
+
+def refusals(subject: Subject) -> Finding:
+    """An empty prompt and one that is too long raise ValueError; the latter with its length and the limit."""
+    subject.load_engine()
+    count = min(8, subject.facts.workload.max_context // 2)
+    limit = subject.facts.workload.max_context - count
+    long = [subject.facts.model.vocab // 2] * (limit + 1)
+    for op, name in (("generate", "prompts"), ("stream", "prompt")):
+        for what, prompt in (("an empty prompt", []), (f"a prompt of {limit + 1} tokens", long)):
+            arguments = {name: [prompt] if op == "generate" else prompt, "max_new_tokens": count, "ignore_eos": True}
+            failure = subject.raised(op, **arguments)
+            if failure is None or failure.error_type != "ValueError":
+                return failed(f"{op} of {what} must raise ValueError; found {failure or 'an answer'}")
+            if prompt and not {str(limit + 1), str(limit)} <= numbers(str(failure)):
+                return failed(
+                    f"{op} of {what}: the message must name {limit + 1} and {limit}; it says {str(failure)!r}"
+                )
+    if subject.raised("generate", prompts=[long[:limit]], max_new_tokens=1, ignore_eos=True):
+        return failed(f"a prompt of {limit} tokens with 1 new token fits into {limit + count} and was refused")
+    return passed(f"empty prompts and prompts over {limit} tokens are refused with the numbers")
+
+
+def numbers(text: str) -> set[str]:
+    return set(re.findall(r"\d+", re.sub(r"(?<=\d)[,_](?=\d{3})", "", text)))
+
+
+def tokenizer(subject: Subject) -> Finding:
+    """encode, decode and the chat template against the checkpoint's own files."""
+    subject.load_engine()
+    own = Tokenizer.from_file(str(subject.checkpoint / "tokenizer.json"))
+    for language in prompts.languages():
+        text = prompts.text(language)[:300]
+        ids = own.encode(text).ids
+        found = subject.call("tokenizer", text=text, messages=MESSAGES).values
+        if found["ids"] != ids:
+            return failed(
+                f"encode of {text[:40]!r}... gives {found['ids'][:8]}..., the tokenizer file says {ids[:8]}..."
+            )
+        if found["text"] != own.decode(ids):
+            return failed(f"decode(encode(text)) of {text[:40]!r}... gives {found['text'][:60]!r}")
+    template = chat_template(subject)
+    if template:
+        rendered = template.render(messages=MESSAGES, add_generation_prompt=True, **special_tokens(subject))
+        wanted = own.encode(rendered, add_special_tokens=False).ids
+        if found["chat"] != wanted:
+            return failed(
+                f"chat gives {found['chat'][:12]}..., the template says {wanted[:12]}... for {rendered[:60]!r}"
+            )
+    return passed(
+        f"{len(prompts.languages())} languages{' and the chat template' if template else ', no chat template'}"
+    )
+
+
+def tokenizer_config(subject: Subject) -> dict[str, Any]:
+    path = subject.checkpoint / "tokenizer_config.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+
+def special_tokens(subject: Subject) -> dict[str, str]:
+    config = tokenizer_config(subject)
+    found = {name: config.get(name) or "" for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
+    return {name: value if isinstance(value, str) else value["content"] for name, value in found.items()}
+
+
+def chat_template(subject: Subject) -> Any:
+    """The checkpoint's chat template as transformers documents it: trimmed blocks and two functions."""
+    path = subject.checkpoint / "chat_template.jinja"
+    text = path.read_text(encoding="utf-8") if path.exists() else tokenizer_config(subject).get("chat_template")
+    if not text:
+        return None
+
+    def raise_exception(message: str) -> None:
+        raise ValueError(message)
+
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    return environment.from_string(text)
+
+
+GATES = (
+    Gate("sampler", "sampler", "integration", sampler),
+    Gate("tokenizer", "engine", "integration", tokenizer),
+    Gate("agreement", "engine", "integration", agreement),
+    Gate("batch", "scheduler", "integration", batch),
+    Gate("end_of_text", "engine", "integration", end_of_text),
+    Gate("refusals", "engine", "integration", refusals),
+)

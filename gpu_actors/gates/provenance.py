@@ -1,0 +1,47 @@
+"""Level 0: that the tree is the one that was asked about, small, and made of nothing but itself and what is allowed."""
+
+import ast
+from pathlib import Path
+
+from ckb.hashing import tree_files, tree_sha256
+from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
+from gpu_actors.sandbox import FORBIDDEN_PACKAGES
+
+LINE_LIMIT = 1200
+
+
+def tree(subject: Subject) -> Finding:
+    """The hash is the job's, every module parses, and all of them together have at most 1,200 lines."""
+    found = tree_sha256(subject.tree_dir)
+    if found != subject.job.engine.tree:
+        return failed(f"the tree's hash is {found}, the job is about {subject.job.engine.tree}")
+    lines = 0
+    for path in tree_files(subject.tree_dir):
+        source = path.read_text(encoding="utf-8", errors="replace")
+        lines += len(source.splitlines())
+        try:
+            ast.parse(source)
+        except (SyntaxError, ValueError) as error:
+            return failed(f"{path.name} does not parse: {error}")
+    if not lines or lines > LINE_LIMIT:
+        return failed(f"the tree has {lines:,} lines of Python; the limit is {LINE_LIMIT:,}, and there must be some")
+    return passed(f"tree {found[:12]}, {lines} lines of at most {LINE_LIMIT}", lines=lines)
+
+
+def loaded_modules(subject: Subject) -> Finding:
+    """What the engine's process has imported: its own modules from its own folder, and no forbidden package."""
+    reply = subject.call("loaded").values
+    package, modules = str(reply["package"]), {str(k): str(v) for k, v in reply["modules"].items()}
+    forbidden = sorted({name.partition(".")[0] for name in modules} & set(FORBIDDEN_PACKAGES))
+    root = subject.tree_dir.resolve()
+    own = {name: file for name, file in modules.items() if name.startswith(package + ".")}
+    outside = sorted(name for name, file in own.items() if not Path(file).resolve().is_relative_to(root))
+    if forbidden or outside or not own:
+        return failed(
+            f"forbidden packages {forbidden}, modules from outside the tree {outside}, own modules {len(own)}"
+        )
+    return passed(f"{len(own)} modules, all from the tree; no forbidden package", modules=sorted(own))
+
+
+STATIC = (Gate("tree", "provenance", "execution", tree, level="L0"),)
+RUNTIME = (Gate("loaded_modules", "provenance", "execution", loaded_modules, level="L0"),)

@@ -1,0 +1,111 @@
+"""What is right, according to Hugging Face transformers: its greedy tokens, and its own error against an oracle.
+
+It runs in a child process of its own that is started at the first miss of the cache. Answers are kept in files named
+by everything they depend on, in a folder that no candidate's sandbox can read.
+"""
+
+import os
+import tempfile
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.baselines import HUGGINGFACE
+from ckb.facts import Facts
+from ckb.hashing import sha256_json
+from gpu_actors.checkpoint import content_sha256
+from gpu_actors.child import Child, Reply
+from gpu_actors.sandbox import Confinement
+
+Array = np.ndarray[Any, np.dtype[Any]]
+ORACLE = {"float32": "float64", "bfloat16": "float32"}
+"""The dtype that judges a dtype."""
+LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Teacher-forced reference and oracle on one sequence. Arrays by asked position [P]."""
+
+    best: Array
+    """The reference's arg max."""
+    error_max: Array
+    """Largest error of the reference's logits against the oracle's."""
+    error_rms: Array
+    top: Array
+    """The oracle's largest logit."""
+    following: Array
+    """The oracle's logit of the token that comes next in the sequence."""
+    rows: Array
+    """The oracle's logits at the sampled positions [S, VOCAB]."""
+
+
+class Reference:
+    """Hugging Face on one checkpoint in a Target's dtype. Use it as a context manager: it may hold a process."""
+
+    def __init__(self, cache_dir: Path, checkpoint: Path, facts: Facts):
+        self.dtype: str = facts.workload.dtype
+        self._checkpoint = checkpoint
+        self._facts = facts
+        self._child: Child | None = None
+        self._folder = cache_dir / "reference" / content_sha256(checkpoint)[:16]
+        self._key = {"dtype": self.dtype, "oracle": ORACLE[self.dtype], "versions": [version(n) for n in LIBRARIES]}
+        self.seconds = 0.0
+        """Time spent on misses."""
+
+    def __enter__(self) -> "Reference":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._child:
+            self._child.close()
+            self._child = None
+
+    def greedy(self, prompt: list[int], new_tokens: int) -> list[int]:
+        """The tokens of `generate`, end tokens ignored."""
+        values = {"dtype": self.dtype, "prompt": prompt, "new_tokens": new_tokens}
+        return [int(t) for t in self._cached("greedy", values)["tokens"]]
+
+    def evaluate(self, tokens: list[int], positions: list[int], samples: list[int] | None = None) -> Evaluation:
+        """Logits at `positions`; the oracle's rows at `samples`, which must be among them."""
+        values = {"tokens": tokens, "positions": positions, "samples": samples or []}
+        return Evaluation(**self._cached("evaluate", {"dtype": self.dtype, "oracle": ORACLE[self.dtype], **values}))
+
+    def _cached(self, op: str, values: dict[str, Any]) -> dict[str, Array]:
+        path = self._folder / f"{sha256_json([op, values, self._key])[:32]}.npz"
+        if not path.exists():
+            start = time.monotonic()
+            reply = self._ask(op, values)
+            arrays = reply.arrays or {k: np.asarray(v) for k, v in reply.values.items()}
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
+                np.savez(file, **arrays)  # type: ignore[arg-type]
+            os.replace(file.name, path)  # noqa: PTH105 - whole or not at all
+            self.seconds += time.monotonic() - start
+        with np.load(path, allow_pickle=False) as stored:
+            return dict(stored)
+
+    def _ask(self, op: str, values: dict[str, Any]) -> Reply:
+        if self._child is None:
+            self._child = start_huggingface()
+            for dtype in (self.dtype, ORACLE[self.dtype]):
+                load_huggingface(self._child, self._checkpoint, dtype, self._facts)
+        return self._child.call(op, 1800.0, **values)
+
+
+def start_huggingface() -> Child:
+    """A process that may import transformers. It runs no generated code, so it is not confined."""
+    return Child(HUGGINGFACE, Confinement(mode="none", environment={"HF_HUB_OFFLINE": "1"}), forbidden=())
+
+
+def load_huggingface(child: Child, checkpoint: Path, dtype: str, facts: Facts) -> Reply:
+    device = "cuda" if facts.platform.accelerator == "cuda" else "cpu"
+    arguments = {"dtype": dtype, "threads": facts.platform.cores, "device": device}
+    return child.call("load", 600.0, checkpoint=str(checkpoint), **arguments)

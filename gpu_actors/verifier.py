@@ -1,0 +1,175 @@
+"""Runs the gates on a candidate: their order, when to stop, and the record. The only place that makes a Verdict.
+
+Order: the static checks of the tree (L0), the stages from the first to the last (L2, then L1), what was imported (L0),
+acceptance (L3), and one passed check once more. A stage is run to its end, so that its implementer sees every failure;
+the next one starts only if it passed. Whatever a candidate does, it becomes a FAIL in the record; an exception that
+leaves this module is a fault of ours.
+"""
+
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from ckb.hashing import sha256
+from ckb.records import STAGES
+from gpu_actors.child import ENGINE, Child, ChildFailure
+from gpu_actors.gates import provenance
+from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
+from gpu_actors.gates.registry import STAGE_GATES
+from gpu_actors.jobs import EngineJob, EvidenceFile, GateResult, Level, Verdict, VerifyJob
+from gpu_actors.reference import Reference
+from gpu_actors.sandbox import Confinement
+
+
+class Verifier:
+    """Judges one candidate at a time."""
+
+    def __init__(self, cache_dir: Path):
+        self._cache_dir = cache_dir
+
+    def verify(self, job: VerifyJob) -> Verdict:
+        deadline = time.monotonic() + job.deadline_s
+        engine = job.engine
+        with (
+            Reference(self._cache_dir, Path(engine.checkpoint), engine.facts) as reference,
+            Child(ENGINE, confinement(engine, self._cache_dir)) as child,
+        ):
+            subject = Subject(job, child, reference, deadline)
+            record = Record(job)
+            run_all(subject, record)
+            return Verdict(
+                candidate=job.candidate,
+                tree=engine.tree,
+                levels=tuple(level for level in job.levels if level in record.levels),
+                acceptance=job.acceptance if "L3" in record.levels else "none",
+                gates=tuple(record.results),
+                sandbox=child.sandbox.isolation,
+            )
+
+
+def confinement(engine: EngineJob, cache_dir: Path) -> Confinement:
+    """The sandbox of one tree. Its kernel cache is its own: no tree can leave something there for another."""
+    kernels = cache_dir / "kernels" / engine.tree
+    kernels.mkdir(parents=True, exist_ok=True)
+    cuda = engine.facts.platform.accelerator == "cuda"
+    return Confinement(
+        mode=engine.sandbox,
+        read=(Path(engine.tree_dir), Path(engine.checkpoint)),
+        write=(kernels,),
+        environment={"XDG_CACHE_HOME": str(kernels), "TRITON_CACHE_DIR": str(kernels / "triton")},
+        memory_bytes=engine.max_memory_bytes,
+        devices=("/dev/nvidia*",) if cuda else (),
+    )
+
+
+class Record:
+    """The results so far. Writes each piece of evidence under the name of its hash."""
+
+    def __init__(self, job: VerifyJob):
+        self._job = job
+        self.results: list[GateResult] = []
+
+    @property
+    def levels(self) -> set[Level]:
+        return {result.level for result in self.results}
+
+    @property
+    def passed(self) -> bool:
+        return all(result.status == "PASS" for result in self.results)
+
+    def add(self, gate: str, level: Level, contract: str, finding: Finding, seconds: float) -> None:
+        head = {"gate": gate, "tree": self._job.engine.tree, "status": finding.status, "summary": finding.summary}
+        data = json.dumps(head | {"data": finding.data}, sort_keys=True, default=float).encode()
+        evidence = EvidenceFile(sha256=sha256(data), what=f"{gate} on tree {self._job.engine.tree[:12]}")
+        if self._job.evidence_dir:
+            folder = Path(self._job.evidence_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{evidence.sha256}.json").write_bytes(data)
+        self.results.append(
+            GateResult(
+                gate=gate,
+                level=level,
+                contract=contract,
+                status=finding.status,
+                summary=finding.summary,
+                seconds=seconds,
+                evidence=(evidence,),
+            )
+        )
+
+
+def run_all(subject: Subject, record: Record) -> None:
+    job = subject.job
+    if "L0" in job.levels:
+        run(subject, record, provenance.STATIC)
+    if not record.passed or not open_tree(subject, record):
+        return
+    for stage in sorted(job.stages, key=STAGES.index):
+        run(subject, record, [gate for gate in STAGE_GATES if gate.stage == stage and level(gate, job) in job.levels])
+        if not record.passed:
+            return
+    if "L0" in job.levels:
+        run(subject, record, provenance.RUNTIME)
+    if record.passed:
+        run_again(subject, record)
+
+
+def level(gate: Gate, job: VerifyJob) -> Level:
+    return gate.level or ("L1" if gate.stage == last_stage(job) else "L2")
+
+
+def last_stage(job: VerifyJob) -> str:
+    """The stage whose tests are L1: acceptance has none of its own."""
+    built = [stage for stage in STAGES if stage in job.stages and stage != "acceptance"]
+    return built[-1] if built else "acceptance"
+
+
+def open_tree(subject: Subject, record: Record) -> bool:
+    """Makes the tree importable in its process. A process that can't even do that is a failure of the tree."""
+    threads = subject.facts.platform.cores
+    try:
+        subject.call("open", tree_dir=str(subject.tree_dir), threads=threads)
+    except ChildFailure as failure:
+        record.add("open", "L0", "provenance", outcome(failure), 0.0)
+    return subject.child.alive
+
+
+def run(subject: Subject, record: Record, gates: Iterable[Gate]) -> None:
+    """Runs gates in order. After a crash or a hang the process is gone, and so is the rest."""
+    for gate in gates:
+        start = time.monotonic()
+        before = subject.reference.seconds
+        finding = check(subject, gate)
+        own = time.monotonic() - start - (subject.reference.seconds - before)
+        record.add(gate.id, level(gate, subject.job), gate.contract, finding, own)
+        if not subject.child.alive:
+            return
+
+
+def check(subject: Subject, gate: Gate) -> Finding:
+    """The one boundary where whatever a candidate did becomes a finding."""
+    try:
+        return gate.check(subject)
+    except ChildFailure as failure:
+        return outcome(failure)
+
+
+def outcome(failure: ChildFailure) -> Finding:
+    return failed(f"{failure.kind}: {failure}"[:1500], kind=failure.kind, trace=failure.trace)
+
+
+def run_again(subject: Subject, record: Record) -> None:
+    """One passed check once more, on the same inputs: its answer must not depend on having been asked before."""
+    choices = [gate for gate in STAGE_GATES if gate.repeatable and gate.id in {r.gate for r in record.results}]
+    if not choices:
+        return
+    gate = choices[int(subject.draws("run_again").integers(len(choices)))]
+    start = time.monotonic()
+    finding = check(subject, gate)
+    again = (
+        passed(f"{gate.id} once more: {finding.summary}")
+        if finding.status == "PASS"
+        else failed(f"{gate.id} passed at first and not the second time: {finding.summary}", data=dict(finding.data))
+    )
+    record.add("run_again", level(gate, subject.job), gate.contract, again, time.monotonic() - start)
