@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ckb.errors import UserError
+from swarm.commands import engine, knowledge, run
 from swarm.paths import disk_full, home
 
 app = typer.Typer(
@@ -18,6 +19,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(run.app)
+app.add_typer(engine.app)
+app.add_typer(knowledge.app, name="ckb")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -5,8 +5,9 @@ from rich.table import Table
 from rich.text import Text
 
 from swarm.doctor import Finding
-from swarm.progress import candidate_state
+from swarm.progress import benchmark_line, budget_line, candidate_state
 from swarm.state import RunState
+from swarm.target import Budget
 
 STATE_STYLE = {"fine": "green", "limited": "blue", "missing": "bold red"}
 
@@ -41,6 +42,30 @@ def candidates_table(state: RunState) -> Table:
             why = decided.reason if decided else candidate.submitted.summary
             table.add_row(issue.issue.id, candidate.id, Text(word, style=style), effect, Text(why))
     return table
+
+
+def runs_table(runs: dict[str, RunState]) -> Table:
+    """Run name -> state, one row each."""
+    table = plain_table("run", "state", "merged", "engine")
+    for name, state in runs.items():
+        word = state.finished.outcome.replace("_", " ") if state.finished else "not finished"
+        merged = f"{len(state.merges)} of {len(state.candidates)}"
+        table.add_row(name, word, merged, state.released.path if state.released else "")
+    return table
+
+
+def summary_lines(state: RunState, budget: Budget) -> list[str]:
+    """Where a run stands, below its candidates."""
+    last = state.benchmarks[-1:]
+    lines = [f"last benchmark ({b.purpose}): {benchmark_line(b.benchmark)}" for b in last]
+    lines.append(budget_line(state, budget, state.active_seconds))
+    if state.released:
+        lines.append(f"engine: {state.released.path}")
+    if state.finished:
+        lines.append(f"finished: {state.finished.outcome.replace('_', ' ')} {state.finished.reason}".rstrip())
+    else:
+        lines.append("not finished: a driver is at work, or go on with `enginesmith resume`")
+    return lines
 
 
 def show(*parts: object) -> None:

@@ -3,11 +3,13 @@
 Defaults stand on the fields and nowhere else; unknown keys are errors; the resolved Target is stored with its run.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from ckb.errors import UserError
 from ckb.facts import Dtype, Frozen, WeightFormat
@@ -28,6 +30,7 @@ class Hardware(Frozen):
     pool: str = "local"
     """Named hardware pool; `local` is this machine or the cluster that the run joined."""
     accelerator: Literal["cpu", "cuda"] = "cpu"
+    """cpu is one device whatever its cores."""
     count: int = Field(1, ge=1, le=64)
     """Devices that one engine uses."""
 
@@ -47,6 +50,16 @@ class Workload(Frozen):
         for name, values in (("prompt_tokens", self.prompt_tokens), ("new_tokens", self.new_tokens)):
             if bad := [v for v in values if not 1 <= v <= 1_000_000]:
                 raise ValueError(f"{name} must lie between 1 and 1,000,000, got {bad}")
+            if len(set(values)) < len(values):
+                raise ValueError(f"{name} names a length twice: {list(values)}")
+        return self
+
+    @model_validator(mode="after")
+    def a_single_stream_has_one_sequence(self) -> "Workload":
+        if self.kind == "single_stream" and self.batch != 1:
+            raise ValueError(
+                f"single_stream is one sequence at a time, batch is {self.batch}: set it to 1, or kind to batch"
+            )
         return self
 
 
@@ -84,15 +97,19 @@ class Constraints(Frozen):
     """How weights are held; left out: as the checkpoint stores them. Another format than the checkpoint's is lossy
     and needs its own contracts."""
     tensor_parallel: int = Field(1, ge=1, le=64)
+    """Devices that share each matrix."""
     expert_parallel: int = Field(1, ge=1, le=64)
+    """Devices that share the experts of a mixture."""
     mode: Mode = Mode()
     decoding: Literal["greedy", "sample"] = "greedy"
-    max_memory_gib: float | None = Field(None, gt=0)
+    """greedy: the likeliest token, always; sample: each request may ask for a temperature."""
+    max_memory_gib: float | None = Field(None, gt=0, le=1_000_000)
     """Most memory of the engine's process tree; left out: what the machine has."""
 
 
 class Search(Frozen):
     policy: Literal["issue_tracker"] = "issue_tracker"
+    """issue_tracker: a backlog of falsifiable hypotheses, several dispatched in each round."""
     parallel: int = Field(4, ge=1, le=256)
     """Implementers at work at once."""
     rounds: int = Field(6, ge=0, le=10_000)
@@ -100,15 +117,19 @@ class Search(Frozen):
     retries: int = Field(3, ge=0, le=100)
     """Further attempts of one implementer at one issue, with the evidence against the last one."""
     seed: int = Field(0, ge=0)
+    """Implementers with other seeds choose other valid designs."""
 
 
 class Budget(Frozen):
     """Hard limits of one run; 0 for money and tokens means: no call that costs any."""
 
-    usd: float = Field(0, ge=0)
+    usd: float = Field(0, ge=0, allow_inf_nan=False)
     tokens: int = Field(0, ge=0)
-    minutes: float = Field(30, gt=0)
-    device_seconds: float = Field(1800, gt=0)
+    """Prompt and completion tokens of all language model calls."""
+    minutes: float = Field(30, gt=0, allow_inf_nan=False)
+    """Wall time, that of earlier drivers of the run included."""
+    device_seconds: float = Field(1800, gt=0, allow_inf_nan=False)
+    """Time of verifier and benchmarker on a leased device."""
     soft: float = Field(0.8, gt=0, le=1)
     """Share of a limit from which nothing new is started."""
 
@@ -143,7 +164,10 @@ class Target(Frozen):
     operators: tuple[Literal["torch", "triton"], ...] = ("torch", "triton")
     """Low-level operator libraries that an engine may call."""
     libraries: Literal["allow", "forbid"] = "allow"
+    """Whether kernels may call a library's matrix product."""
     sandbox: Literal["auto", "none"] = "auto"
+    """auto: the strongest confinement that the machine has; none: generated code runs unconfined, and every record
+    says so."""
     user: User = User()
 
     @property
@@ -173,5 +197,24 @@ def parse_target(data: Any, where: str) -> Target:
     try:
         return Target.model_validate(data)
     except ValidationError as error:
-        lines = [f"  {'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in error.errors()]
+        lines = [f"  {fault_line(fault)}" for fault in error.errors(include_url=False)]
         raise TargetError("\n".join([f"{where} has {len(lines)} fault(s):", *lines])) from error
+
+
+def fault_line(fault: ErrorDetails) -> str:
+    """`section.key: what is wrong, and what stands there`."""
+    *above, last = fault["loc"] or ("",)
+    place = ".".join(map(str, [*above, last]))
+    if fault["type"] == "extra_forbidden":
+        return f"{place}: unknown key; {'.'.join(map(str, above)) or 'a Target'} has {', '.join(known_keys(above))}"
+    if fault["type"] in ("missing", "value_error"):
+        return f"{place}: {fault['msg'].removeprefix('Value error, ')}"
+    return f"{place}: {fault['msg']}, got {fault['input']!r}"
+
+
+def known_keys(section: Sequence[int | str]) -> list[str]:
+    """The keys of a section of a Target; none for a place that is no plain section."""
+    record: Any = Target
+    for name in section:
+        record = record.model_fields[name].annotation if name in getattr(record, "model_fields", {}) else None
+    return list(getattr(record, "model_fields", {}))

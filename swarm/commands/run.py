@@ -1,0 +1,125 @@
+"""Commands on runs: generate, resume, status, report."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ckb.errors import UserError
+from swarm.paths import resolve, runs_dir, store_dir
+
+if TYPE_CHECKING:
+    from swarm.events import RunFinished
+
+app = typer.Typer()
+TargetFile = Annotated[Path, typer.Argument(metavar="TARGET.yaml")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="Folder of the run, or its name below runs/")]
+
+
+@app.command()
+def generate(
+    target_file: TargetFile,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the resolved Target and the Plan; run nothing.")
+    ] = False,
+    run_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the run; default: runs/<target>-<date>-<time>")
+    ] = None,
+) -> None:
+    """Make an engine for a Target: plan, candidates, gates, benchmarks, release."""
+    from ckb.build import ensure_store
+    from swarm.plan import make_plan
+    from swarm.platform import detect
+    from swarm.target import load_target
+
+    target = load_target(target_file)
+    platform = detect(target.hardware.accelerator, target.hardware.count)
+    plan = make_plan(target, ensure_store(store_dir()), platform)
+    if dry_run:
+        from swarm.tables import plan_text, show
+        from swarm.target_text import render_target
+
+        show(render_target(target), plan_text(plan))
+        return
+    from swarm import run
+
+    name = target_file.stem
+    folder = run_dir or run.new_run_dir(name)
+    with resumable(folder):
+        finish(folder, run.generate(target, name, plan, folder))
+
+
+@app.command()
+def resume(run_folder: Run) -> None:
+    """Go on with a run whose driver was stopped, however it ended."""
+    from swarm import run
+
+    folder = find_run(run_folder)
+    with resumable(folder):
+        finish(folder, run.resume(folder))
+
+
+@contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """Ctrl-C ends with the command that goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if (folder / "journal").is_dir():
+            print(f"\ninterrupted; go on with: enginesmith resume {shown(folder)}", file=sys.stderr)
+        raise
+
+
+def finish(folder: Path, finished: "RunFinished") -> None:
+    """The last lines of a run. Exit status 1 when no engine was accepted."""
+    print(f"report: {shown(folder / 'report.html')}")
+    if finished.outcome != "accepted":
+        print(f"no engine was accepted: {finished.outcome.replace('_', ' ')}. {finished.reason}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def shown(path: Path) -> str:
+    """A path as short as it can be written from here."""
+    path = path.absolute()
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+@app.command()
+def status(run_folder: Annotated[str | None, typer.Argument(metavar="[RUN]")] = None) -> None:
+    """Show where a run stands, or list the runs."""
+    from swarm.journal import read_events
+    from swarm.state import fold
+    from swarm.tables import candidates_table, runs_table, show, summary_lines
+
+    if run_folder is None:
+        show(runs_table({path.name: fold(read_events(path)) for path in run_dirs()}))
+        return
+    folder = find_run(run_folder)
+    state = fold(read_events(folder))
+    from swarm.context import RunFiles
+
+    show(candidates_table(state), "", *summary_lines(state, RunFiles(folder).read_target().budget))
+
+
+@app.command()
+def report(run_folder: Run) -> None:
+    """Write the report of a run anew and print where it is."""
+    from swarm.report import write_report
+
+    print(shown(write_report(find_run(run_folder))))
+
+
+def run_dirs() -> list[Path]:
+    return sorted(path.parent for path in runs_dir().glob("*/journal"))
+
+
+def find_run(name: str) -> Path:
+    """A run's folder from its path or its name below runs/."""
+    for folder in (Path(name), resolve(name), runs_dir() / name):
+        if (folder / "plan.json").is_file():
+            return folder.absolute()
+    known = ", ".join(path.name for path in run_dirs()) or "none yet"
+    raise UserError(f"{name} is no run (a folder with plan.json); there are: {known}")

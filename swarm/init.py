@@ -1,0 +1,64 @@
+"""`enginesmith init`: a commented Target for a checkpoint and this machine."""
+
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+from ckb.errors import UserError
+from ckb.facts import ModelFacts, PlatformFacts
+from swarm.paths import home, writing
+from swarm.target import Constraints, Hardware, Model, Target, User, Workload
+from swarm.target_text import render_target
+
+Note = Callable[[str], None]
+PROMPT, NEW = 256, 128
+"""Lengths of a draft, tokens; the model's own limit cuts them."""
+
+
+def draft_target(checkpoint: Path, model: ModelFacts, platform: PlatformFacts, words: str) -> Target:
+    """The Target that fits without any further wish: one request at a time, the weights as they are stored."""
+    prompt = max(1, min(PROMPT, model.max_positions // 2))
+    new = max(1, min(NEW, model.max_positions - prompt))
+    return Target(
+        model=Model(path=path_text(checkpoint)),
+        hardware=Hardware(accelerator=platform.accelerator, count=platform.count),
+        workload=Workload(prompt_tokens=(prompt,), new_tokens=(new,)),
+        constraints=Constraints(dtype="bfloat16" if platform.accelerator == "cuda" else "float32"),
+        user=User(instructions=words or None),
+    )
+
+
+def path_text(path: Path) -> str:
+    """A path as a Target names it: below home() where it is there, so that the file works on other machines."""
+    path = path.absolute()
+    return path.relative_to(home()).as_posix() if path.is_relative_to(home()) else str(path)
+
+
+def header(model: ModelFacts, platform: PlatformFacts, words: str) -> str:
+    """The comment at the top: what the values below were derived from, and what was asked for."""
+    lines = [
+        f"{model.architecture}, {model.layers} layers, {model.parameters / 1e6:,.0f} million parameters in "
+        f"{model.weights}, context up to {model.max_positions} tokens",
+        f"{platform.name}: {platform.cores} core(s), {platform.memory_bytes / 2**30:.1f} GiB, "
+        + (f"C++ kernels through {platform.compiler}" if platform.compiler else "no C++ compiler: torch's operators"),
+    ]
+    if words:
+        lines += textwrap.wrap(f"asked for: {words}", 110)
+    return "".join(f"# {line}\n" for line in lines)
+
+
+def write_target(
+    checkpoint: Path, model: ModelFacts, platform: PlatformFacts, words: str, output: Path, note: Note
+) -> Target:
+    """Writes the Target to `output`, which must not exist yet. The words go to the language model that
+    ENGINESMITH_MODEL names; without one they stay in the file as they are."""
+    if output.exists():
+        raise UserError(f"{output} is there already: name another file with --output")
+    draft = draft_target(checkpoint, model, platform, words)
+    if words:
+        note("no language model is configured (ENGINESMITH_MODEL): your words stand in user.instructions as they are")
+    with writing(output.parent):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(header(model, platform, words) + render_target(draft), encoding="utf-8")
+    note(f"wrote {output}; look it over, then: enginesmith generate {output}")
+    return draft

@@ -1,0 +1,89 @@
+"""Reading a Target: defaults, every fault at once, and the text that reads back as the same Target."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from swarm.target import Target, TargetError, load_target, parse_target
+from swarm.target_text import render_target
+
+TARGETS = sorted((Path(__file__).parents[3] / "targets").glob("*.yaml"))
+SMALLEST = {"model": {"path": "models/x"}}
+
+
+def test_a_model_path_is_all_that_a_target_needs() -> None:
+    target = parse_target(SMALLEST, "t.yaml")
+    assert (target.hardware.accelerator, target.objective.metric, target.search.parallel) == ("cpu", "tpot_ms", 4)
+    assert target.authors["default"].kind == "composer"
+
+
+def test_an_author_may_be_a_bare_name() -> None:
+    target = parse_target({**SMALLEST, "authors": {"default": "composer"}}, "t.yaml")
+    assert target.authors["default"].kind == "composer"
+
+
+@pytest.mark.parametrize("path", TARGETS, ids=lambda path: path.name)
+def test_a_rendered_target_reads_back_as_the_same_target(path: Path) -> None:
+    target = load_target(path)
+    for comments in (True, False):
+        text = render_target(target, comments=comments)
+        assert parse_target(yaml.safe_load(text), "rendered") == target
+        assert ("#" in text) == comments
+
+
+def test_every_key_of_a_section_is_explained_or_obvious() -> None:
+    text = render_target(parse_target(SMALLEST, "t.yaml"))
+    for key in ("prompt_tokens", "max_memory_gib", "retries", "soft", "checker"):
+        before = text[: text.index(f" {key}:")].splitlines()[-2]
+        assert before.strip().startswith("#"), key
+
+
+FAULTS: list[tuple[dict[str, object], str]] = [
+    ({"objectve": {}}, r"objectve: unknown key; a Target has model, hardware, workload"),
+    ({"workload": {"prompt_token": [1]}}, r"workload.prompt_token: unknown key; workload has kind, prompt_tokens"),
+    ({"constraints": {"mode": {"stepp": 1}}}, r"constraints.mode.stepp: unknown key; constraints.mode has step, serve"),
+    ({"search": {"parallel": 0}}, r"search.parallel: .* greater than or equal to 1, got 0"),
+    ({"workload": {"prompt_tokens": [0]}}, r"prompt_tokens must lie between 1 and 1,000,000, got \[0\]"),
+    ({"workload": {"new_tokens": [8, 8]}}, r"new_tokens names a length twice"),
+    ({"workload": {"batch": 4}}, r"batch is 4: set it to 1, or kind to batch"),
+    ({"hardware": {"accelerator": "tpu"}}, r"hardware.accelerator: .*'cpu' or 'cuda', got 'tpu'"),
+    ({"budget": {"minutes": float("inf")}}, r"budget.minutes: .*finite"),
+    ({"authors": {"default": "oracle"}}, r"authors.default: .*'oracle'"),
+    ({"sources": False}, r"sources: .*'off', got False"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), FAULTS)
+def test_a_fault_names_the_field_and_what_it_may_hold(change: dict[str, object], message: str) -> None:
+    with pytest.raises(TargetError, match=message):
+        parse_target({**SMALLEST, **change}, "t.yaml")
+
+
+def test_all_faults_are_told_at_once() -> None:
+    with pytest.raises(TargetError) as error:
+        parse_target({"search": {"parallel": 0, "seed": -1}, "extra": 1}, "t.yaml")
+    assert str(error.value).startswith("t.yaml has 4 fault(s):")
+    assert "model: Field required" in str(error.value)
+
+
+@pytest.mark.parametrize("data", [None, [], "text", 3])
+def test_what_is_no_mapping_is_no_target(data: object) -> None:
+    with pytest.raises(TargetError, match="a Target is a mapping with the keys model, hardware"):
+        parse_target(data, "t.yaml")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("model: [")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    for name, message in (("missing.yaml", "can't read"), ("broken.yaml", "no YAML"), ("binary.yaml", "can't read")):
+        with pytest.raises(
+            TargetError, match=f"{message}.*{name}" if message == "can't read" else f"{name} is {message}"
+        ):
+            load_target(tmp_path / name)
+
+
+def test_a_relative_model_path_is_below_enginesmith_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
+    assert Target(model={"path": "models/x"}).checkpoint == tmp_path / "models/x"  # type: ignore[arg-type]
+    assert Target(model={"path": "/opt/x"}).checkpoint == Path("/opt/x")  # type: ignore[arg-type]
