@@ -1,0 +1,1 @@
+"""How fast an engine could be at best on a machine."""
