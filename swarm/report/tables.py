@@ -1,0 +1,114 @@
+"""The benchmark table of the page: one table a scenario, one row an engine, from the rows of one paired run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean, median, stdev
+
+from gpu_actors.jobs import ArmResult, Benchmark, Row, Scenario
+from swarm.measure import compare
+from swarm.plan import Plan
+from swarm.report.words import times
+
+REFERENCE = "huggingface"
+LABELS = {REFERENCE: "Hugging Face generate", "engine": "this engine"}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean, median and sample standard deviation of a few repeats."""
+
+    mean: float
+    median: float
+    sd: float | None
+    """None for a single repeat."""
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        return cls(mean(values), median(values), stdev(values) if len(values) > 1 else None)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What the valid rows of one engine say."""
+
+    ttft: Spread
+    tpot: Spread
+    latency: Spread
+    decode_tok_s: float
+    read_share: float
+    """Bytes that a token must read at least, over TPOT and the measured read bandwidth."""
+
+
+@dataclass(frozen=True)
+class ArmView:
+    label: str
+    ours: bool
+    result: ArmResult
+    timing: Timing | None
+    """None: no valid row."""
+    why: str
+    """Why there is no timing."""
+    speedup: str
+    """Ratio to Hugging Face in the Target's metric, with its interval; empty for Hugging Face itself."""
+    valid: int
+    void: int
+
+
+@dataclass(frozen=True)
+class ScenarioTable:
+    scenario: Scenario
+    arms: tuple[ArmView, ...]
+
+
+def benchmark_tables(benchmark: Benchmark, plan: Plan) -> tuple[ScenarioTable, ...]:
+    """One table for each scenario of the run, in the run's order."""
+    cells = dict.fromkeys((row.prompt_tokens, row.new_tokens) for row in benchmark.rows)
+    return tuple(scenario_table(benchmark, plan, Scenario(prompt_tokens=p, new_tokens=n)) for p, n in cells)
+
+
+def scenario_table(benchmark: Benchmark, plan: Plan, scenario: Scenario) -> ScenarioTable:
+    cell = (scenario.prompt_tokens, scenario.new_tokens)
+    rows = tuple(row for row in benchmark.rows if (row.prompt_tokens, row.new_tokens) == cell)
+    speeds = compare(benchmark.model_copy(update={"rows": rows}), plan, against=REFERENCE)
+    arms = []
+    for result in benchmark.arms:
+        mine = [row for row in rows if row.arm == result.arm]
+        valid = [row for row in mine if row.void is None]
+        measured = speeds.get(result.arm)
+        arms.append(
+            ArmView(
+                label=LABELS.get(result.arm, result.arm),
+                ours=result.arm != REFERENCE,
+                result=result,
+                timing=timing(valid, scenario, benchmark.read_gb_s, plan) if valid else None,
+                why=why_no_timing(result, mine),
+                speedup=ratio(measured.effect, measured.low, measured.high) if measured else "",
+                valid=len(valid),
+                void=len(mine) - len(valid),
+            )
+        )
+    return ScenarioTable(scenario, tuple(arms))
+
+
+def timing(rows: Sequence[Row], scenario: Scenario, read_gb_s: float, plan: Plan) -> Timing:
+    tpot = Spread.of([row.tpot_ms for row in rows])
+    context = scenario.prompt_tokens + scenario.new_tokens // 2
+    least_ms = plan.facts.model.decode_bytes(context, plan.facts.workload.dtype) / (read_gb_s * 1e6)
+    return Timing(
+        ttft=Spread.of([row.ttft_ms for row in rows]),
+        tpot=tpot,
+        latency=Spread.of([row.latency_ms for row in rows]),
+        decode_tok_s=mean(row.decode_tok_s for row in rows),
+        read_share=least_ms / tpot.mean,
+    )
+
+
+def why_no_timing(result: ArmResult, rows: Sequence[Row]) -> str:
+    if result.status != "OK":
+        return f"{result.status}: {result.detail}"
+    return "no valid row: " + "; ".join(sorted({row.void for row in rows if row.void}))
+
+
+def ratio(effect: float, low: float, high: float) -> str:
+    """A gain of +1.31 is a ratio of 2.31: `2.31× [2.25, 2.40]`."""
+    return f"{times(1 + effect)} [{1 + low:.2f}, {1 + high:.2f}]"
