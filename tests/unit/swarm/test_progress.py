@@ -1,0 +1,110 @@
+"""What a run shows while it works: plain lines in a log, a live view on a terminal."""
+
+import io
+
+from rich.console import Console
+
+from swarm.events import AnyEvent
+from swarm.progress import ROWS, Progress, budget_line, clock_text, latest_candidates
+from swarm.state import RunState, fold
+from swarm.tables import candidates_table, runs_table, summary_lines
+from swarm.target import Budget
+from tests.unit.swarm.example_run import Example
+
+
+def show_run(console: Console, events: list[AnyEvent]) -> None:
+    state = RunState()
+    with Progress(Budget(minutes=30), console) as progress:
+        for event in events:
+            state.apply(event)
+            progress.on_event(event, state)
+            progress.note(f"after {event.kind}")
+
+
+def rendered(part: object, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    console.print(part)
+    output = console.file
+    assert isinstance(output, io.StringIO)
+    return output.getvalue()
+
+
+def test_without_a_terminal_each_event_is_one_plain_line() -> None:
+    output = io.StringIO()
+    show_run(Console(file=output, width=80), list(Example().events()))
+    lines = output.getvalue().splitlines()
+    assert "\x1b" not in output.getvalue()
+    assert all(line.startswith("[") for line in lines), "a line was broken at the width of the console"
+    text = output.getvalue()
+    for expected in (
+        "issue s1 opened: Stage 1: the execution modules",
+        "s1-c0 written on candidate/s1-c0 by composer",
+        "s3-c0 reviewed: no findings",
+        "s1-c0 stage gates: 1 of 5 fail, first linear (kernels.linear): largest error 3.1e-2",
+        "benchmark (baseline): huggingface 10",
+        "discarded: no effect beyond noise: +0.3% [-1.1%, +1.6%]",
+        "engine written to engines/smollm2-135m-cpu/",
+        "knowledge base version 2: 56 rows added",
+        "finished: accepted",
+    ):
+        assert expected in text, expected
+
+
+def test_a_terminal_of_80_columns_shows_the_run_without_wrapping_a_line() -> None:
+    output = io.StringIO()
+    console = Console(file=output, width=80, height=24, force_terminal=True, color_system="standard")
+    show_run(console, list(Example().events()))
+    printed = [line for line in Console(file=io.StringIO()).render_str(output.getvalue()).plain.splitlines() if line]
+    assert max(map(len, printed)) > 40
+    assert "finished: accepted" in output.getvalue()
+    events = list(Example().events())[:60]
+    progress = Progress(Budget(minutes=30), Console(file=io.StringIO(), width=80))
+    state = fold(events)
+    progress.on_event(events[-1], state)
+    progress.note(
+        "s2-c0: gates L0 to L2, with a long text that goes on and on beyond the width of any terminal there is"
+    )
+    view = rendered(progress.render()).splitlines()
+    assert max(map(len, view)) <= 80
+    assert len(view) <= 1 + ROWS + 2, "one line a candidate, the header, what is done now and the budget"
+    assert any(line.startswith("now: s2-c0: gates L0 to L2") for line in view)
+    assert "elapsed" in view[-1]
+    assert "left" in view[-1]
+
+
+def test_the_live_view_keeps_the_candidates_of_open_issues() -> None:
+    events = list(Example().events())
+    opened = next(i for i, e in enumerate(events) if e.kind == "issue_opened" and e.issue.id == "r2-1")
+    state = fold(events[: opened + 4])
+    assert [c.id for c in latest_candidates(state)][-1] == "r2-1-c0"
+    assert len(latest_candidates(state)) <= ROWS
+
+
+def test_the_budget_line_counts_what_earlier_drivers_used() -> None:
+    state = fold(list(Example().events()))
+    line = budget_line(state, Budget(minutes=30, usd=1, tokens=500), elapsed=125)
+    assert line.startswith("elapsed 2:05, 27:55 left · device ")
+    assert "0.00 of 1.00 USD" in line
+    assert "0 of 500 tokens" in line
+    assert clock_text(3600) == "60:00"
+
+
+def test_the_elapsed_time_goes_on_between_events() -> None:
+    now = [1000.0]
+    progress = Progress(Budget(), Console(file=io.StringIO()), clock=lambda: now[0])
+    events = list(Example().events())[:3]
+    state = fold(events)
+    progress.on_event(events[-1], state)
+    now[0] += 7
+    assert progress.elapsed() == state.active_seconds + 7
+
+
+def test_the_status_tables_say_why_a_candidate_was_kept_or_discarded() -> None:
+    state = fold(list(Example().events()))
+    text = rendered(candidates_table(state), width=160)
+    assert "s1-c0" in text
+    assert "discarded" in text
+    assert "linear: largest error 3.1e-2 at [0, 117], allowed 1e-4" in text
+    assert "merged" in text
+    assert any("engine: engines/smollm2-135m-cpu/" in line for line in summary_lines(state, Budget()))
+    assert "accepted" in rendered(runs_table({"demo-1": state}), width=160)
