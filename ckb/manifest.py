@@ -30,6 +30,8 @@ class DataFile(Frozen):
 class Change(Frozen):
     """What a version does to one table."""
 
+    rows: int = 0
+    """Rows that it added or replaced: the added file may also hold untouched rows of a removed one."""
     add: tuple[DataFile, ...] = ()
     remove: tuple[str, ...] = ()
     """Paths of files that no longer belong to the table; their surviving rows are in an added file."""
@@ -60,10 +62,6 @@ class Manifest(Frozen):
     horizon: int = 0
     """Oldest version whose rows can still be read (vacuum raises it)."""
     checkpoint: dict[str, Snapshot] | None = None
-
-    def rows_added(self) -> dict[str, int]:
-        """Table -> rows in the files that this version added."""
-        return {table: sum(file.rows for file in change.add) for table, change in self.changes.items()}
 
 
 @dataclass(frozen=True)

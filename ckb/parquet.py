@@ -51,6 +51,11 @@ def visible(rows: pa.Table) -> pa.Table:
     return rows.drop_columns([COMMIT]) if COMMIT in rows.column_names else rows
 
 
+def unmarked(rows: pa.Table) -> int:
+    """How many rows carry no commit yet."""
+    return int(rows[COMMIT].null_count) if COMMIT in rows.column_names else int(rows.num_rows)
+
+
 def split(rows: pa.Table, ids: Sequence[str]) -> tuple[pa.Table, bool]:
     """The rows whose id is none of `ids`, and whether there were any others."""
     hit = pc.is_in(rows["id"], pa.array(ids, pa.string()))

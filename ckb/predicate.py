@@ -84,13 +84,14 @@ class Predicate:
         return self.names() - FACT_NAMES - {f"choice.{name}" for name in decisions}
 
     def failing(self, facts: FactSource, choices: Mapping[str, Any] | None = None) -> list["Predicate"]:
-        """The parts of a conjunction `a and b and c` that don't hold: why the whole does not."""
+        """The parts of a conjunction `a and b and c` that don't hold, or ask for a decision that nobody has made."""
         match self._tree:
             case ast.BoolOp(op=ast.And(), values=values):
                 parts = [Predicate(ast.unparse(value)) for value in values]
             case _:
                 parts = [self]
-        return [part for part in parts if not part.holds(facts, choices)]
+        made = choices or {}
+        return [part for part in parts if not (part.choices() <= made.keys() and part.holds(facts, made))]
 
     def holds(self, facts: FactSource, choices: Mapping[str, Any] | None = None) -> bool:
         """Whether the predicate is true of these facts and choices. Raises PredicateError for an unknown name."""

@@ -78,10 +78,12 @@ class Store:
     # Reading
 
     @overload
-    def rows(self, table: type[R], version: Version = None) -> list[R]: ...
+    def rows(self, table: type[R], version: Version = None, where: pc.Expression | None = None) -> list[R]: ...
     @overload
-    def rows(self, table: str, version: Version = None) -> list[Row]: ...
-    def rows(self, table: str | type[Row], version: Version = None) -> Sequence[Row]:
+    def rows(self, table: str, version: Version = None, where: pc.Expression | None = None) -> list[Row]: ...
+    def rows(
+        self, table: str | type[Row], version: Version = None, where: pc.Expression | None = None
+    ) -> Sequence[Row]:
         """The rows of a table as records; a record class names its table, and gives typed rows."""
         name = table if isinstance(table, str) else next(n for n, kind in self.tables.items() if kind is table)
         state = self.table_state(name, version)
@@ -90,7 +92,7 @@ class Store:
                 f"table {name!r} has the columns {', '.join(unknown)}, which this release does not know: "
                 "a newer one wrote them"
             )
-        return from_arrow(self.tables[name], self.read_files(state))
+        return from_arrow(self.tables[name], self.read_files(state, where=where))
 
     def read(
         self,
@@ -229,7 +231,12 @@ class Store:
                     self.storage.delete(file.path)  # a Conflict proves that no manifest names them
                 raise Conflict(parent, state.version)
             changes = {
-                name: Change(add=(file,), remove=removed.get(name, ()), arrow=_new_schema(name, new[name], state))
+                name: Change(
+                    rows=parquet.unmarked(new[name]),
+                    add=(file,),
+                    remove=removed.get(name, ()),
+                    arrow=_new_schema(name, new[name], state),
+                )
                 for name, file in files.items()
             }
             following = {"version": state.version + 1, "changes": changes, "horizon": max(horizon, state.horizon)}

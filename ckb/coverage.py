@@ -1,0 +1,201 @@
+"""What a Target needs of the knowledge base, and what of it is missing. Pure: facts and rows in, a table out."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ckb.facts import FACT_NAMES, WEIGHT_BYTES, Facts
+from ckb.gaps import Gap, GapKind
+from ckb.knowledge_files import Knowledge
+from ckb.predicate import Predicate
+from ckb.records import STAGES, Choice, Contract, Fragment, Row
+from ckb.schemas import ModelFamily, Parallelism, Platform, TestContract
+
+R = TypeVar("R", bound=Row)
+
+BY_MODULE: dict[str, GapKind] = {
+    "kernels.py": "operator",
+    "weights.py": "weight mapping",
+    "model.py": "model structure",
+    "cache.py": "model structure",
+}
+"""What it means that a contract of a module has no fragment; `operator` for every other module."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing that the Target needs."""
+
+    what: str
+    """contract, model, weights, platform, parallelism."""
+    subject: str
+    """A contract's id, the model_type, the weight format, the platform's name, the number of devices."""
+    covered_by: tuple[str, ...]
+    """Ids of the rows that serve it."""
+    gaps: tuple[Gap, ...] = ()
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The table of needs."""
+
+    needs: tuple[Need, ...]
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        return tuple(gap for need in self.needs for gap in need.gaps)
+
+    @property
+    def percent(self) -> float:
+        """Share of the needs that are covered, 0 to 100."""
+        return 100.0 * sum(not need.gaps for need in self.needs) / len(self.needs)
+
+    @property
+    def contracts(self) -> tuple[str, ...]:
+        """Ids of the needed contracts."""
+        return tuple(need.subject for need in self.needs if need.what == "contract")
+
+
+def coverage(
+    facts: Facts,
+    knowledge: Knowledge,
+    models: Iterable[ModelFamily],
+    platforms: Iterable[Platform],
+    tests: Iterable[TestContract],
+    parallelism: Iterable[Parallelism] = (),
+    unmapped: Sequence[str] = (),
+) -> Coverage:
+    """What the facts need, and which of it the knowledge serves. `unmapped`: see ckb.checkpoint.Checkpoint."""
+    usable = Knowledge(_usable(knowledge.contracts), _usable(knowledge.fragments), knowledge.version)
+    choices = default_choices(facts, usable)
+    test_ids = {test.id for test in tests if test.status == "verified"}
+    needs = [_model(facts, models, unmapped), _weights(facts), _platform(facts, platforms)]
+    if facts.platform.count > 1:
+        needs.append(_parallelism(facts, parallelism))
+    contracts, dangling = needed_contracts(facts, usable.contracts, choices)
+    needs += [_contract(contract, facts, usable, choices, test_ids) for contract in contracts]
+    return Coverage((*needs, *dangling))
+
+
+def default_choices(facts: Facts, knowledge: Knowledge) -> dict[str, Choice]:
+    """Each decision's and parameter's first option that is open to these facts; one without any is left out."""
+    open_space = [(c.decisions, c.decision_requires) for c in knowledge.contracts.values()]
+    open_space += [(f.parameters, f.parameter_requires) for f in knowledge.fragments.values()]
+    choices: dict[str, Choice] = {}
+    for _ in open_space:  # a condition may ask about another decision: as many rounds as it takes
+        before = len(choices)
+        for decisions, requires in open_space:
+            for name in decisions.keys() - choices.keys():
+                for option in decisions[name]:
+                    if _applies(requires.get(f"{name}={option}", ""), facts, choices):
+                        choices.setdefault(name, option)
+        if len(choices) == before:
+            break
+    return choices
+
+
+def needed_contracts(
+    facts: Facts, contracts: Mapping[str, Contract], choices: Mapping[str, Choice]
+) -> tuple[list[Contract], list[Need]]:
+    """The contracts that apply, in the order of construction; and, with its gap, each that they require in vain."""
+    applying = {id: c for id, c in contracts.items() if _applies(c.applies_to, facts, choices)}
+    required = {id: contract.id for contract in applying.values() for id in contract.requires if id not in applying}
+    dangling = []
+    for id, by in sorted(required.items()):
+        there = contracts.get(id)
+        why = f"applies only if {there.applies_to}" if there else "is not in the knowledge base"
+        kind = BY_MODULE.get(there.module, "operator") if there else "operator"
+        gap = Gap(kind=kind, subject=id, detail=f"contract {by} requires it, and it {why}")
+        dangling.append(Need("contract", id, (), (gap,)))
+    return sorted(applying.values(), key=lambda c: (STAGES.index(c.stage), c.module, c.order, c.id)), dangling
+
+
+def _applies(predicate: str, facts: Facts, choices: Mapping[str, Choice]) -> bool:
+    return not Predicate(predicate).failing(facts, choices)
+
+
+def _usable(rows: Mapping[str, R]) -> dict[str, R]:
+    return {id: row for id, row in rows.items() if row.status == "verified"}
+
+
+def _model(facts: Facts, models: Iterable[ModelFamily], unmapped: Sequence[str]) -> Need:
+    name = facts.model.model_type
+    rows = tuple(m.id for m in models if m.model_type == name and facts.model.architecture in m.architectures)
+    gaps = [
+        Gap(kind="weight mapping", subject=tensor, detail=f"the models row of {name} does not know this tensor")
+        for tensor in unmapped
+    ]
+    if not rows:
+        detail = f"no row of the models table describes model_type {name}"
+        gaps.append(Gap(kind="model structure", subject=facts.model.architecture, detail=detail))
+    return Need("model", name, rows, tuple(gaps))
+
+
+def _weights(facts: Facts) -> Need:
+    stored = facts.model.weights
+    if stored in WEIGHT_BYTES:
+        return Need("weights", stored, (stored,))
+    detail = f"the checkpoint stores its matrices as {stored}; known are {', '.join(WEIGHT_BYTES)}"
+    return Need("weights", stored, (), (Gap(kind="weight format", subject=stored, detail=detail),))
+
+
+def _platform(facts: Facts, platforms: Iterable[Platform]) -> Need:
+    machine = facts.platform
+    rows = tuple(p.id for p in platforms if p.status == "verified" and _applies(p.applies_to, facts, {}))
+    if rows:
+        return Need("platform", machine.name, rows)
+    detail = f"no row of the platforms table applies to {machine.accelerator} {machine.name}"
+    return Need("platform", machine.name, (), (Gap(kind="platform backend", subject=machine.name, detail=detail),))
+
+
+def _parallelism(facts: Facts, parallelism: Iterable[Parallelism]) -> Need:
+    count = str(facts.platform.count)
+    rows = tuple(p.id for p in parallelism if p.status == "verified" and _applies(p.applies_to, facts, {}))
+    if rows:
+        return Need("parallelism", count, rows)
+    detail = f"no row of the parallelism table spreads this model over {count} devices"
+    return Need("parallelism", count, (), (Gap(kind="parallel partition", subject=f"{count} devices", detail=detail),))
+
+
+def _contract(
+    contract: Contract, facts: Facts, knowledge: Knowledge, choices: Mapping[str, Choice], tests: set[str]
+) -> Need:
+    gaps = []
+    filed = [fragment for fragment in knowledge.fragments.values() if fragment.contract == contract.id]
+    served = tuple(fragment.id for fragment in filed if _applies(fragment.applies_to, facts, choices))
+    if not served:
+        gaps.append(_why(contract, facts, filed, choices))
+    for name in contract.decisions.keys() - choices.keys():
+        detail = f"none of the options {contract.decisions[name]} of {name} is open to this Target"
+        gaps.append(Gap(kind=BY_MODULE.get(contract.module, "operator"), subject=contract.id, detail=detail))
+    if contract.test not in tests:
+        detail = f"its test {contract.test!r} is not among the test contracts"
+        gaps.append(Gap(kind="test", subject=contract.id, detail=detail))
+    return Need("contract", contract.id, served, tuple(gaps))
+
+
+def _why(contract: Contract, facts: Facts, filed: Sequence[Fragment], choices: Mapping[str, Choice]) -> Gap:
+    """Why no fragment serves a contract, from the conditions that the nearest one fails."""
+    kind = BY_MODULE.get(contract.module, "operator")
+    if not filed:
+        return Gap(kind=kind, subject=contract.id, detail="no fragment is filed under this contract")
+    failing = {fragment.id: Predicate(fragment.applies_to).failing(facts, choices) for fragment in filed}
+    nearest = min(failing, key=lambda id: len(failing[id]))
+    names = sorted(name for part in failing[nearest] for name in part.names())
+    values = [f"{name} is {facts.lookup(name)!r}" for name in names if name in FACT_NAMES]
+    conditions = " and ".join(part.text for part in failing[nearest])
+    detail = f"the nearest of {len(filed)} fragments, {nearest}, is for {conditions}; {', '.join(values)}"
+    return Gap(kind=_kind(names, kind), subject=contract.id, detail=detail)
+
+
+def _kind(names: Sequence[str], default: GapKind) -> GapKind:
+    """What it means that conditions on these facts don't hold."""
+    if "model.weights" in names:
+        return "weight format"
+    if any(name.startswith("model.") for name in names):
+        return "weight mapping" if default == "weight mapping" else "model structure"
+    if "platform.count" in names:
+        return "parallel partition"
+    if any(name.startswith("platform.") for name in names):
+        return "platform backend"
+    return default
