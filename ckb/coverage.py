@@ -67,7 +67,7 @@ def coverage(
 ) -> Coverage:
     """What the facts need, and which of it the knowledge serves. `unmapped`: see ckb.checkpoint.Checkpoint."""
     usable = Knowledge(_usable(knowledge.contracts), _usable(knowledge.fragments), knowledge.version)
-    choices = default_choices(facts, usable)
+    choices = default_choices(facts, usable.contracts.values())
     test_ids = {test.id for test in tests if test.status == "verified"}
     needs = [_model(facts, models, unmapped), _weights(facts), _platform(facts, platforms)]
     if facts.platform.count > 1:
@@ -77,18 +77,18 @@ def coverage(
     return Coverage((*needs, *dangling))
 
 
-def default_choices(facts: Facts, knowledge: Knowledge) -> dict[str, Choice]:
-    """Each decision's and parameter's first option that is open to these facts; one without any is left out."""
-    open_space = [(c.decisions, c.decision_requires) for c in knowledge.contracts.values()]
-    open_space += [(f.parameters, f.parameter_requires) for f in knowledge.fragments.values()]
+def default_choices(facts: Facts, contracts: Iterable[Contract]) -> dict[str, Choice]:
+    """Each decision's first option that is open to these facts; a decision without any is left out."""
+    contracts = list(contracts)
     choices: dict[str, Choice] = {}
-    for _ in open_space:  # a condition may ask about another decision: as many rounds as it takes
+    for _ in contracts:  # a condition may ask about another contract's decision: as many rounds as it takes
         before = len(choices)
-        for decisions, requires in open_space:
-            for name in decisions.keys() - choices.keys():
-                for option in decisions[name]:
-                    if _applies(requires.get(f"{name}={option}", ""), facts, choices):
-                        choices.setdefault(name, option)
+        for contract in contracts:
+            for name, options in contract.decisions.items():
+                requires = {option: contract.decision_requires.get(f"{name}={option}", "") for option in options}
+                open_to = [option for option in options if _applies(requires[option], facts, choices)]
+                if open_to:
+                    choices.setdefault(name, open_to[0])
         if len(choices) == before:
             break
     return choices
@@ -97,13 +97,20 @@ def default_choices(facts: Facts, knowledge: Knowledge) -> dict[str, Choice]:
 def needed_contracts(
     facts: Facts, contracts: Mapping[str, Contract], choices: Mapping[str, Choice]
 ) -> tuple[list[Contract], list[Need]]:
-    """The contracts that apply, in the order of construction; and, with its gap, each that they require in vain."""
+    """The contracts that apply, in the order of construction; and, with its gap, each that they require in vain.
+
+    A required contract that other choices would bring in is none of these: it is not needed under the present ones.
+    """
     applying = {id: c for id, c in contracts.items() if _applies(c.applies_to, facts, choices)}
     required = {id: contract.id for contract in applying.values() for id in contract.requires if id not in applying}
     dangling = []
     for id, by in sorted(required.items()):
         there = contracts.get(id)
-        why = f"applies only if {there.applies_to}" if there else "is not in the knowledge base"
+        failing = Predicate(there.applies_to).failing(facts, choices) if there else []
+        facts_only = [part.text for part in failing if not part.choices()]
+        if there and not facts_only:
+            continue
+        why = f"applies only if {' and '.join(facts_only)}" if there else "is not in the knowledge base"
         kind = BY_MODULE.get(there.module, "operator") if there else "operator"
         gap = Gap(kind=kind, subject=id, detail=f"contract {by} requires it, and it {why}")
         dangling.append(Need("contract", id, (), (gap,)))
@@ -163,7 +170,7 @@ def _contract(
     gaps = []
     filed = [fragment for fragment in knowledge.fragments.values() if fragment.contract == contract.id]
     served = tuple(fragment.id for fragment in filed if _applies(fragment.applies_to, facts, choices))
-    if not served:
+    if contract.module and not served:  # without a module it is the whole engine that fulfils the contract
         gaps.append(_why(contract, facts, filed, choices))
     for name in contract.decisions.keys() - choices.keys():
         detail = f"none of the options {contract.decisions[name]} of {name} is open to this Target"

@@ -90,7 +90,7 @@ def _code(rows: Rows) -> Iterator[Problem]:
 
 
 def _predicates(rows: Rows) -> Iterator[Problem]:
-    declared = {name for options, _ in _spaces(rows).values() for name in options}
+    declared = {name for contract in _contracts(rows) for name in contract.decisions}
     for table, found in rows.items():
         for row in found:
             for where, text in _texts(row):

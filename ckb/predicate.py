@@ -3,9 +3,9 @@
     model.model_type == 'llama' and platform.accelerator == 'cpu' and 'avx2' in platform.isa
     choice.kv_layout == 'head_major' or workload.max_context <= 1024
 
-Names are `model.*`, `platform.*`, `workload.*` (see ckb.facts) and `choice.*` (decisions and parameters of one
-candidate). Operators: == != < <= > >= in, `not in`, and, or, not, parentheses; strings, numbers, True, False, None
-and lists of them. The empty predicate holds always.
+Names are `model.*`, `platform.*`, `workload.*` (see ckb.facts) and `choice.*` (the decisions of one candidate).
+Operators: == != < <= > >= in, `not in`, and, or, not, parentheses; strings, numbers, True, False, None and lists of
+them. The empty predicate holds always.
 """
 
 import ast
