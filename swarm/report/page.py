@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jinja2
 
-from benchmarks.metrics import METRICS
+from benchmarks.metrics import Metric, find_metric
 from ckb.hashing import tree_files
 from gpu_actors.jobs import Benchmark
 from swarm.context import RunFiles
@@ -39,11 +39,18 @@ class Card:
 
 
 def write_report(run_dir: Path) -> Path:
-    """Writes RUN/report.html from the journal, the Target and the Plan, whatever the run has reached by now."""
+    """Writes RUN/report.html from the journal, the Target and the Plan, whatever the run has reached by now.
+
+    A released engine gets the same page beside its modules.
+    """
     files = RunFiles(run_dir)
     state = fold(read_events(run_dir))
-    page = render(run_dir.name, state, files.read_plan(), files.target.read_text(encoding="utf-8"), engine_lines(state))
+    plan, target = files.read_plan(), files.target.read_text(encoding="utf-8")
+    metric = find_metric(plan.metric, files.read_target().objective.slo)
+    page = render(run_dir.name, state, plan, metric, target, engine_lines(state))
     files.report.write_text(page, encoding="utf-8")
+    if state.released and (engine := resolve(state.released.path)).is_dir():
+        (engine / "report.html").write_text(page, encoding="utf-8")
     return files.report
 
 
@@ -58,14 +65,13 @@ def engine_lines(state: RunState) -> dict[str, int]:
     }
 
 
-def render(run: str, state: RunState, plan: Plan, target: str, lines: Mapping[str, int]) -> str:
+def render(run: str, state: RunState, plan: Plan, metric: Metric, target: str, lines: Mapping[str, int]) -> str:
     """The page.
 
     `run` is the name of the run's folder, `target` the resolved Target as YAML, `lines` the released engine's files.
     """
-    metric = METRICS[plan.metric]
     final = state.benchmark("release", 0)
-    shots = views.shots(state, incumbent_values(state, plan), metric.unit)
+    shots = views.shots(state, incumbent_values(state, plan), plan.unit)
     levels = reference_levels(state, plan)
     merged = state.incumbent
     return ENVIRONMENT.get_template("report.html").render(
@@ -77,8 +83,8 @@ def render(run: str, state: RunState, plan: Plan, target: str, lines: Mapping[st
         facts=facts(state, plan),
         plan=plan,
         metric=metric,
-        wide=chart.draw(shots, levels, metric.unit, *WIDE, labels=True),
-        narrow=chart.draw(shots, levels, metric.unit, *NARROW, labels=False),
+        wide=chart.draw(shots, levels, plan.unit, *WIDE, labels=True),
+        narrow=chart.draw(shots, levels, plan.unit, *NARROW, labels=False),
         final=final,
         tables=tables.benchmark_tables(final, plan) if final else (),
         tree=views.branch_tree(state),
@@ -93,8 +99,9 @@ def render(run: str, state: RunState, plan: Plan, target: str, lines: Mapping[st
 
 def arm_objective(benchmark: Benchmark | None, arm: str, plan: Plan) -> float | None:
     """The objective of one arm, None where it has no valid row."""
-    cells = by_cell(benchmark, arm) if benchmark else {}
-    return objective_of([list(rows.values()) for rows in cells.values()], plan.metric) if cells else None
+    if benchmark is None or not by_cell(benchmark, arm):
+        return None
+    return objective_of(benchmark, arm, plan.metric)
 
 
 def incumbent_values(state: RunState, plan: Plan) -> dict[str, float]:
@@ -124,12 +131,11 @@ def reference_levels(state: RunState, plan: Plan) -> tuple[chart.Level, ...]:
 
 def cards(state: RunState, plan: Plan, final: Benchmark | None) -> tuple[Card, ...]:
     """The first numbers of the page."""
-    metric = METRICS[plan.metric]
     found = []
     if final:
         value = arm_objective(final, "engine", plan)
         if value is not None:
-            found.append(Card(f"{words.number(value)} {metric.unit}", metric.name))
+            found.append(Card(f"{words.number(value)} {plan.unit}", plan.metric))
         measured = compare(final, plan, against=tables.REFERENCE).get("engine")
         if measured:
             ratio = tables.ratio(measured.effect, measured.low, measured.high)
@@ -149,7 +155,7 @@ def facts(state: RunState, plan: Plan) -> tuple[tuple[str, str], ...]:
         ("Model", f"{model.architecture}, {model.parameters / 1e6:,.0f} M parameters in {model.weights}"),
         ("Machine", f"{platform.name}, {platform.cores} cores, {words.size(platform.memory_bytes)}"),
         ("Workload", f"{workload.kind}, batch {workload.batch}, {workload.decoding}, {workload.dtype}"),
-        ("Objective", f"{plan.metric}, roofline {words.number(plan.bound)} {METRICS[plan.metric].unit}"),
+        ("Objective", f"{plan.metric}, roofline {words.number(plan.bound)} {plan.unit}"),
     ]
     if state.released:
         rows.append(("Engine", state.released.path))

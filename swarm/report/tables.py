@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import mean, median, stdev
+from statistics import mean
 
+from benchmarks.stats import Summary, summarise
 from gpu_actors.jobs import ArmResult, Benchmark, Row, Scenario
 from swarm.measure import compare
 from swarm.plan import Plan
@@ -14,26 +15,12 @@ LABELS = {REFERENCE: "Hugging Face generate", "engine": "this engine"}
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Mean, median and sample standard deviation of a few repeats."""
-
-    mean: float
-    median: float
-    sd: float | None
-    """None for a single repeat."""
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
-        return cls(mean(values), median(values), stdev(values) if len(values) > 1 else None)
-
-
-@dataclass(frozen=True)
 class Timing:
     """What the valid rows of one engine say."""
 
-    ttft: Spread
-    tpot: Spread
-    latency: Spread
+    ttft: Summary
+    tpot: Summary
+    latency: Summary
     decode_tok_s: float
     read_share: float
     """Bytes that a token must read at least, over TPOT and the measured read bandwidth."""
@@ -91,13 +78,13 @@ def scenario_table(benchmark: Benchmark, plan: Plan, scenario: Scenario) -> Scen
 
 
 def timing(rows: Sequence[Row], scenario: Scenario, read_gb_s: float, plan: Plan) -> Timing:
-    tpot = Spread.of([row.tpot_ms for row in rows])
+    tpot = summarise([row.tpot_ms for row in rows])
     context = scenario.prompt_tokens + scenario.new_tokens // 2
     least_ms = plan.facts.model.decode_bytes(context, plan.facts.workload.dtype) / (read_gb_s * 1e6)
     return Timing(
-        ttft=Spread.of([row.ttft_ms for row in rows]),
+        ttft=summarise([row.ttft_ms for row in rows]),
         tpot=tpot,
-        latency=Spread.of([row.latency_ms for row in rows]),
+        latency=summarise([row.latency_ms for row in rows]),
         decode_tok_s=mean(row.decode_tok_s for row in rows),
         read_share=least_ms / tpot.mean,
     )

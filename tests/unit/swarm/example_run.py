@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ckb.facts import Facts, ModelFacts, PlatformFacts, WorkloadFacts
 from ckb.records import STAGES, Choice
-from gpu_actors.jobs import ArmResult, Benchmark, EvidenceFile, GateResult, Level, Row, Scenario, Verdict
+from gpu_actors.jobs import ArmResult, Benchmark, EvidenceFile, GateResult, GateStatus, Level, Row, Scenario, Verdict
 from roles.author import Usage
 from roles.briefs import AnalystAnswer, Finding, Hypothesis, RoleName, Span
 from swarm import events as e
@@ -126,7 +126,9 @@ class Example:
         for number in range(1, len(STAGES) + 1):
             yield from self.stage(f"s{number}", number)
         yield from self.round(1, [("fuse_qkv", True, 51.2), ("prefill_chunk", 128, 61.6), ("linear_unroll", 4, 44.0)])
-        yield from self.round(2, [("fuse_gate_up", True, 41.3), ("kv_dtype", "bfloat16", None), ("threads", 1, 71.0)])
+        yield from self.round(
+            2, [("fuse_gate_up", True, 41.3), ("kv_dtype", "bfloat16", None), ("accumulate", "bfloat16", 71.0)]
+        )
         yield self.verdict(self.merged, "release", STAGES)
         arms = {"engine": self.tpot, "huggingface": 103.0}
         yield e.BenchmarkMade(purpose="release", benchmark=self.benchmark(arms))
@@ -265,13 +267,13 @@ class Example:
         )
         return e.VerdictMade(candidate=name, attempt=1, purpose=purpose, verdict=verdict)
 
-    def gate(self, name: str, contract: str, level: Level, status: str) -> GateResult:
+    def gate(self, name: str, contract: str, level: Level, status: GateStatus) -> GateResult:
         found = "3.1e-2 at [0, 117]" if status == "FAIL" else "2.4e-6"
         return GateResult(
             gate=name,
             level=level,
             contract=contract,
-            status=status,  # type: ignore[arg-type]
+            status=status,
             summary=f"largest error {found}, allowed 1e-4 over 24 shapes",
             seconds=self.random.uniform(0.1, 6),
             evidence=(EvidenceFile(sha256=digest(name), what="draws and errors"),),
