@@ -10,7 +10,6 @@ from gpu_actors.jobs import Benchmark, Profile, Verdict
 from roles.author import Usage
 from roles.briefs import AnalystAnswer, Finding, Hypothesis, RoleName, Span
 
-
 Purpose = Literal["stage", "gates", "screen", "merge", "release"]
 """Why a verdict was made: stage: its stage's gates; gates: L0 to L2 of a performance candidate, before it is timed;
 screen: the L3 acceptance of one that showed a gain; merge: after a merge; release: the last one, of the engine."""

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from ckb.errors import KnowledgeGap
 from ckb.records import STAGES, Stage
 from gpu_actors.jobs import Level, Verdict, VerifyJob
-from roles.author import AnyBrief, Answer, AuthorError, Usage
+from roles.author import Answer, AnyBrief, AuthorError, Usage
 from roles.briefs import (
     AnalystAnswer,
     AnalystBrief,
@@ -24,7 +24,6 @@ from swarm import events as e
 from swarm.context import Context
 from swarm.crew import Crew
 from swarm.state import Candidate
-
 
 A = TypeVar("A", bound=Answer)
 

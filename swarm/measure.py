@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import geometric_mean
 
 from benchmarks.metrics import METRICS
-from gpu_actors.jobs import Benchmark, Row
+from gpu_actors.jobs import ArmResult, Benchmark, Row
 from swarm.plan import Plan
 from swarm.policies.issue_tracker import Measured
 
@@ -24,9 +24,20 @@ def by_cell(benchmark: Benchmark, arm: str) -> dict[Cell, dict[int, Row]]:
     return cells
 
 
-def objective_of(rows: Sequence[Sequence[Row]], metric: str) -> float:
+def objective_of(benchmark: Benchmark, arm: str, metric: str) -> float:
+    """An arm's metric over all cells of a benchmark."""
+    return _over_cells(
+        [list(rows.values()) for rows in by_cell(benchmark, arm).values()], _process(benchmark, arm), metric
+    )
+
+
+def _over_cells(cells: Sequence[Sequence[Row]], process: ArmResult | None, metric: str) -> float:
     """The metric of each cell, and over the cells their geometric mean, so that no cell outweighs the others."""
-    return geometric_mean([METRICS[metric].value(cell) for cell in rows])
+    return geometric_mean([METRICS[metric].value(cell, process) for cell in cells])
+
+
+def _process(benchmark: Benchmark, arm: str) -> ArmResult | None:
+    return next((result for result in benchmark.arms if result.arm == arm), None)
 
 
 def compare(benchmark: Benchmark, plan: Plan, against: str = "incumbent") -> dict[str, Measured]:
@@ -40,7 +51,7 @@ def compare(benchmark: Benchmark, plan: Plan, against: str = "incumbent") -> dic
     effects: dict[str, Measured] = {}
     for arm in dict.fromkeys(row.arm for row in benchmark.rows):
         if arm != against and (pairs := _pairs(base, by_cell(benchmark, arm))):
-            effects[arm] = _effect(arm, pairs, plan)
+            effects[arm] = _effect(benchmark, against, arm, pairs, plan)
     return effects
 
 
@@ -56,15 +67,16 @@ def _pairs(base: Mapping[Cell, dict[int, Row]], arm: Mapping[Cell, dict[int, Row
     return cells if all(cells) else []
 
 
-def _effect(arm: str, pairs: Pairs, plan: Plan) -> Measured:
+def _effect(benchmark: Benchmark, against: str, arm: str, pairs: Pairs, plan: Plan) -> Measured:
+    processes = _process(benchmark, against), _process(benchmark, arm)
+
+    def gain(drawn: Pairs) -> float:
+        theirs = _over_cells([[base for base, _ in cell] for cell in drawn], processes[0], plan.metric)
+        mine = _over_cells([[mine for _, mine in cell] for cell in drawn], processes[1], plan.metric)
+        return (theirs / mine if plan.direction == "min" else mine / theirs) - 1
+
     rng = random.Random(0)
-    draws = sorted(_gain([rng.choices(cell, k=len(cell)) for cell in pairs], plan) for _ in range(RESAMPLES))
+    draws = sorted(gain([rng.choices(cell, k=len(cell)) for cell in pairs]) for _ in range(RESAMPLES))
     low, high = draws[int(0.025 * RESAMPLES)], draws[int(0.975 * RESAMPLES) - 1]
-    objective = objective_of([[mine for _, mine in cell] for cell in pairs], plan.metric)
-    return Measured(arm, _gain(pairs, plan), low, high, objective)
-
-
-def _gain(pairs: Pairs, plan: Plan) -> float:
-    theirs = objective_of([[base for base, _ in cell] for cell in pairs], plan.metric)
-    mine = objective_of([[mine for _, mine in cell] for cell in pairs], plan.metric)
-    return (theirs / mine if plan.direction == "min" else mine / theirs) - 1
+    objective = _over_cells([[mine for _, mine in cell] for cell in pairs], processes[1], plan.metric)
+    return Measured(arm, gain(pairs), low, high, objective)

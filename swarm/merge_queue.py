@@ -7,6 +7,7 @@ between leaves a commit that nobody names, or a main that Context moves when the
 from collections.abc import Sequence
 from typing import Protocol
 
+from ckb.records import Choice
 from gpu_actors.jobs import Arm, Benchmark
 from swarm import events as e
 from swarm.context import Context
@@ -115,7 +116,7 @@ class MergeQueue:
         )
         return compare(benchmark, self.context.plan).get(candidate.id)
 
-    def _advance(self, candidate: Candidate, merged: Committed, choices: dict[str, e.Choice]) -> None:
+    def _advance(self, candidate: Candidate, merged: Committed, choices: dict[str, Choice]) -> None:
         self.context.journal.append(
             e.Merged(candidate=candidate.id, commit=merged.commit, tree=merged.tree, choices=choices)
         )
@@ -142,7 +143,7 @@ class MergeQueue:
     def _round_of(self, merge: e.Merged) -> int:
         return self._issue_of(merge).round
 
-    def _change_of(self, merge: e.Merged) -> dict[str, e.Choice]:
+    def _change_of(self, merge: e.Merged) -> dict[str, Choice]:
         hypothesis = self._issue_of(merge).hypothesis
         return dict(hypothesis.change) if hypothesis else {}
 

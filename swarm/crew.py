@@ -1,0 +1,175 @@
+"""The hands of the orchestrator: role workers, a device, a consolidator, and the one process that calls providers.
+
+All of them are plain classes. `DirectCrew` calls them in this process; `RayCrew` makes them actors, here, where the
+resources are decided. An actor that dies is made anew and its call is made once more: no call of theirs leaves anything
+behind that a second one would double.
+"""
+
+import queue
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+
+from ckb.consolidate import Consolidation, Consolidator, Lessons
+from ckb.errors import UserError
+from gpu_actors.device import Device
+from gpu_actors.jobs import Benchmark, BenchmarkJob, EngineJob, Profile, Verdict, VerifyJob
+from roles.author import Answer, AnyBrief, Author, Usage
+from roles.authors.factory import make_author
+from roles.authors.gateway import LitellmGateway
+from roles.briefs import RoleName
+from roles.completion import CompletionReply, CompletionRequest, Price
+from roles.settings import LitellmSettings, settings_for
+from roles.transcript import Transcript
+from swarm.cluster import device_resources
+from swarm.paths import cache_dir, home, store_dir
+from swarm.spending import Purse, Spending
+from swarm.target import Target
+
+
+class Crew(Protocol):
+    """What the orchestrator can have done."""
+
+    def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]: ...
+    def verify(self, job: VerifyJob) -> Verdict: ...
+    def benchmark(self, job: BenchmarkJob) -> Benchmark: ...
+    def profile(self, job: EngineJob) -> Profile: ...
+    def consolidate(self, lessons: Lessons) -> Consolidation: ...
+
+
+class RemotePurse:
+    """A handle of the process that calls providers, with the methods of a gateway and a budget."""
+
+    def __init__(self, actor: Any):
+        self._actor = actor
+
+    def complete(self, request: CompletionRequest) -> CompletionReply:
+        reply: CompletionReply = get(self._actor.complete.remote(request))
+        return reply
+
+    def price(self, model: str) -> Price | None:
+        price: Price | None = get(self._actor.price.remote(model))
+        return price
+
+    def reserve(self, usd: float, tokens: int) -> str:
+        reservation: str = get(self._actor.reserve.remote(usd, tokens))
+        return reservation
+
+    def settle(self, reservation: str, usd: float, tokens: int) -> None:
+        get(self._actor.settle.remote(reservation, usd, tokens))
+
+
+class RoleWorker:
+    """Answers the briefs of one role with the author that the Target names for it."""
+
+    def __init__(self, role: RoleName, target: Target, transcripts: str, purse: RemotePurse | Purse | None):
+        self._role = role
+        settings = settings_for(target.authors, role)
+        self._author: Author = make_author(
+            settings,
+            gateway=purse,
+            budget=purse or Spending(0, 0),
+            transcript=Transcript(Path(transcripts) / f"{role}.jsonl"),
+            home=home(),
+        )
+
+    def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]:
+        return self._author.answer(brief)
+
+    def __repr__(self) -> str:
+        return self._role
+
+
+def needs_provider(target: Target) -> bool:
+    return any(isinstance(author, LitellmSettings) for author in target.authors.values())
+
+
+class RayCrew:
+    """The crew as Ray actors. A context manager's work is done by `close`."""
+
+    def __init__(self, target: Target, transcripts: Path, usd: float, tokens: int):
+        """`usd` and `tokens` are what is left of the budget."""
+        self._target = target
+        self._transcripts = str(transcripts)
+        self._purse = None
+        if needs_provider(target):
+            self._purse = RemotePurse(ray.remote(num_cpus=0, max_concurrency=64)(ProviderProcess).remote(usd, tokens))
+        self._pools: dict[str, queue.SimpleQueue[Any]] = {}
+        self._width = {"implementer": target.search.parallel}
+        self._device = self._make_device()
+        self._consolidator = ray.remote(num_cpus=0)(Consolidator).remote(store_dir())
+        for role in ("implementer", "reviewer"):  # started now, while Hugging Face is being measured
+            self._pool(role)
+
+    def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]:
+        """One brief, answered by a free worker of its role."""
+        pool = self._pool(brief.role)
+        worker = pool.get()
+        try:
+            answered: tuple[Answer, Usage] = get(worker.answer.remote(brief))
+        except RayActorError:
+            worker = self._make_worker(brief.role)
+            answered = get(worker.answer.remote(brief))
+        finally:
+            pool.put(worker)
+        return answered
+
+    def verify(self, job: VerifyJob) -> Verdict:
+        verdict: Verdict = self._on_device(lambda device: device.verify.remote(job))
+        return verdict
+
+    def benchmark(self, job: BenchmarkJob) -> Benchmark:
+        benchmark: Benchmark = self._on_device(lambda device: device.benchmark.remote(job))
+        return benchmark
+
+    def profile(self, job: EngineJob) -> Profile:
+        profile: Profile = self._on_device(lambda device: device.profile.remote(job))
+        return profile
+
+    def consolidate(self, lessons: Lessons) -> Consolidation:
+        consolidation: Consolidation = get(self._consolidator.consolidate.remote(lessons))
+        return consolidation
+
+    def _on_device(self, call: Callable[[Any], Any]) -> Any:
+        try:
+            return get(call(self._device))
+        except RayActorError:
+            self._device = self._make_device()
+            return get(call(self._device))
+
+    def _make_device(self) -> Any:
+        return ray.remote(**device_resources(self._target))(Device).remote(
+            self._target.hardware.accelerator, str(cache_dir())
+        )
+
+    def _pool(self, role: RoleName) -> queue.SimpleQueue[Any]:
+        if role not in self._pools:
+            pool: queue.SimpleQueue[Any] = queue.SimpleQueue()
+            for _ in range(self._width.get(role, 1)):
+                pool.put(self._make_worker(role))
+            self._pools[role] = pool
+        return self._pools[role]
+
+    def _make_worker(self, role: RoleName) -> Any:
+        worker = ray.remote(num_cpus=0)(RoleWorker)
+        return worker.remote(role, self._target, self._transcripts, self._purse)
+
+
+class ProviderProcess(Purse):
+    """The process that imports litellm."""
+
+    def __init__(self, usd: float, tokens: int):
+        super().__init__(LitellmGateway(), usd, tokens)
+
+
+def get(reference: Any) -> Any:
+    """The result of a remote call; what the user can mend arrives as itself, without Ray's wrapping."""
+    try:
+        return ray.get(reference)
+    except RayTaskError as error:
+        if isinstance(error.cause, UserError):
+            raise error.cause from None
+        raise

@@ -1,0 +1,155 @@
+"""What a finished run hands to the consolidator: measured effects, evaluation records, the engine's provenance."""
+
+from datetime import UTC, datetime
+from importlib.metadata import version
+from statistics import median
+
+from benchmarks.metrics import METRICS
+from ckb.consolidate import Lessons
+from ckb.hashing import sha256_json
+from ckb.records import Provenance
+from ckb.schemas.experience import Experience
+from ckb.schemas.runs import Median, Run
+from ckb.schemas.traces import Correctness, Environment, Performance, Trace
+from gpu_actors.jobs import Benchmark, Verdict
+from roles import briefs as b
+from swarm.context import Context
+from swarm.inner_loop import InnerLoop
+from swarm.measure import by_cell, objective_of
+from swarm.state import Candidate
+
+ENGINE = "engine"
+HUGGINGFACE = "huggingface"
+MEDIANS = ("ttft_ms", "tpot_ms", "latency_ms", "decode_tok_s")
+
+
+def lessons_of(context: Context, inner: InnerLoop) -> Lessons:
+    """Asks the consolidator what the run's measurements teach, and adds the records that need no judgement."""
+    state = context.state
+    assert state.released, "a run consolidates what it released"
+    verdict = released_verdict(context)
+    benchmark = state.benchmark("release", 0)
+    assert benchmark, "an engine is measured before it is released"
+    brief = b.ConsolidatorBrief(
+        run=context.files.root.name,
+        facts=context.facts,
+        choices=context.choices,
+        measured=tuple(x for c in state.candidates.values() if (x := measured_effect(context, c))),
+    )
+    answer, _ = inner.ask(brief, b.ConsolidatorAnswer, None, None)
+    origin = Provenance(source="run", run=context.files.root.name, verdict=sha256_json(verdict.model_dump(mode="json")))
+    return Lessons(
+        run=run_row(context, verdict, benchmark, origin),
+        experience=tuple(experience_row(x, origin) for x in answer.experience),
+        traces=tuple(traces(context, benchmark, verdict, origin)),
+    )
+
+
+def released_verdict(context: Context) -> Verdict:
+    candidate = context.state.incumbent
+    assert candidate, "an engine was released"
+    return candidate.verdicts["release"]
+
+
+def measured_effect(context: Context, candidate: Candidate) -> b.Experience | None:
+    """One candidate of the performance loop, with the effect that the harness measured."""
+    issue = context.state.issues[candidate.submitted.issue].issue
+    decided = candidate.decided
+    if issue.hypothesis is None or decided is None or decided.effect is None:
+        return None
+    facts = context.facts
+    return b.Experience(
+        id=f"{facts.platform.accelerator}-{facts.workload.dtype}-{sha256_json(dict(issue.hypothesis.change))[:12]}",
+        title=issue.title,
+        kind="optimisation",
+        applies_to=(
+            f"model.model_type == {facts.model.model_type!r} and "
+            f"platform.accelerator == {facts.platform.accelerator!r} and workload.dtype == {facts.workload.dtype!r}"
+        ),
+        change=issue.hypothesis.change,
+        effect=decided.effect,
+        interval=decided.interval,
+        signal="tentative",
+        text=f"{issue.title}: {decided.reason} (predicted {issue.hypothesis.expected_effect:+.1%}).",
+    )
+
+
+def experience_row(lesson: b.Experience, origin: Provenance) -> Experience:
+    return Experience(**lesson.model_dump(), provenance=origin)
+
+
+def run_row(context: Context, verdict: Verdict, benchmark: Benchmark, origin: Provenance) -> Run:
+    state, facts = context.state, context.facts
+    assert state.started
+    assert state.released
+    assert state.incumbent
+    submitted = state.incumbent.submitted
+    cells = by_cell(benchmark, ENGINE)
+    return Run(
+        id=context.files.root.name,
+        target=state.started.target,
+        engine=state.released.path.rsplit("/", 1)[-1],
+        model_type=facts.model.model_type,
+        platform=facts.platform.name,
+        knowledge=context.plan.ckb_version,
+        plan=context.plan.sha256,
+        tree=state.released.tree,
+        verdict=origin.verdict or "",
+        commit=state.released.commit,
+        author=submitted.author,
+        choices=context.choices,
+        fragments=tuple(sorted({span.fragment for span in submitted.spans})),
+        metric=context.plan.metric,
+        value=objective_of(benchmark, ENGINE, context.plan.metric) if cells else None,
+        medians=tuple(medians(benchmark)),
+        candidates=len(state.candidates),
+        provenance=origin,
+    )
+
+
+def medians(benchmark: Benchmark) -> list[Median]:
+    """The median of each metric in each cell, for each arm."""
+    return [
+        Median(
+            arm=arm,
+            prompt_tokens=cell[0],
+            new_tokens=cell[1],
+            metric=metric,
+            value=METRICS[metric].value(list(rows.values())),
+        )
+        for arm in (ENGINE, HUGGINGFACE)
+        for cell, rows in by_cell(benchmark, arm).items()
+        for metric in MEDIANS
+    ]
+
+
+def traces(context: Context, benchmark: Benchmark, verdict: Verdict, origin: Provenance) -> list[Trace]:
+    """The engine as a Solution of the Definition `generate`: one Trace a cell that both it and Hugging Face have."""
+    mine, theirs = by_cell(benchmark, ENGINE), by_cell(benchmark, HUGGINGFACE)
+    model, workload = context.facts.model, context.facts.workload
+    return [
+        Trace(
+            id=f"{context.files.root.name}-p{cell[0]}-g{cell[1]}",
+            definition=f"generate_{model.model_type}_l{model.layers}_h{model.hidden}_{workload.dtype}",
+            workload=sha256_json([cell, benchmark.prompts])[:32],
+            axes={"prompt_tokens": cell[0], "new_tokens": cell[1], "batch": workload.batch},
+            solution=f"engine_{verdict.tree[:8]}",
+            evaluation="PASSED",
+            environment=Environment(hardware=benchmark.device, libs={"torch": version("torch")}),
+            timestamp=datetime.now(UTC).isoformat(timespec="seconds"),
+            correctness=Correctness(),
+            performance=performance(
+                median(row.latency_ms for row in mine[cell].values()),
+                median(row.latency_ms for row in theirs[cell].values()),
+            ),
+            provenance=origin,
+        )
+        for cell in mine
+        if cell in theirs
+    ]
+
+
+def performance(latency_ms: float, reference_ms: float) -> Performance:
+    return Performance(
+        latency_ms=latency_ms, reference_latency_ms=reference_ms, speedup_factor=reference_ms / latency_ms
+    )
