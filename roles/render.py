@@ -6,11 +6,13 @@ brief doesn't have is an error, never an empty string.
 
 import json
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from ckb.constants import constants
 from roles.author import ANSWERS, AnyBrief
 from roles.checks import ENGINE_MODULES
 from roles.completion import Message
@@ -48,14 +50,21 @@ def environment(folder: Path = PROMPTS) -> Environment:
     return env
 
 
-def render_prompt(name: str, variables: dict[str, object], folder: Path = PROMPTS) -> tuple[Message, ...]:
+def render_prompt(name: str, variables: Mapping[str, object], folder: Path = PROMPTS) -> tuple[Message, ...]:
     """The system and the user message of one prompt file. Raises jinja2.UndefinedError for a variable it lacks."""
     template = environment(folder).get_template(f"{name}.md")
-    system, user = ("".join(template.blocks[block](template.new_context(variables))) for block in ("system", "user"))
+    system, user = (
+        "".join(template.blocks[block](template.new_context(dict(variables)))) for block in ("system", "user")
+    )
     return Message(role="system", content=system.strip()), Message(role="user", content=user.strip())
 
 
 def render(brief: AnyBrief) -> tuple[Message, ...]:
     """The first messages of a conversation about a brief."""
-    schema = ANSWERS[brief.role].model_json_schema()
-    return render_prompt(brief.role, {"brief": brief, "modules": ENGINE_MODULES, "schema": schema})
+    variables = {
+        "brief": brief,
+        "modules": ENGINE_MODULES,
+        "constants": "\n".join(f"{name} = {value}" for name, value in constants(brief.facts).items()),
+        "schema": ANSWERS[brief.role].model_json_schema(),
+    }
+    return render_prompt(brief.role, variables)

@@ -235,9 +235,7 @@ def _syntax_errors(files: dict[str, str]) -> list[str]:
     wrong = []
     for path, text in files.items():
         try:
-            ast.parse(text)
-        except SyntaxError as error:
-            wrong.append(f"{path} line {error.lineno}: {error.msg}")
-        except (ValueError, RecursionError, MemoryError) as error:
-            wrong.append(f"{path} can't be parsed: {error}")
+            ast.parse(text, path)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            wrong.append(f"{path} doesn't parse: {error}")
     return wrong

@@ -1,7 +1,10 @@
 """What authors were asked and what they answered: JSONL, one record a line, only ever appended. Holds no secret."""
 
+import fcntl
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -76,23 +79,33 @@ RECORD: TypeAdapter[AnswerRecord | ExchangeRecord] = TypeAdapter(Record)
 
 
 class Transcript:
-    """Writes records to one file, each in one write, so that a killed process leaves whole lines but for the last."""
+    """Appends records to one file, which other processes of the machine may append to as well."""
 
     def __init__(self, path: Path):
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._lock = threading.Lock()
+        self._threads = threading.Lock()
         self._file = path.open("ab", buffering=0)
-        text = path.read_bytes()
-        self._file.truncate(text.rfind(b"\n") + 1)  # the torn line of a killed writer
+        with self._alone():  # a writer that was killed may have left a torn line
+            self._file.truncate(path.read_bytes().rfind(b"\n") + 1)
 
     def append(self, record: AnswerRecord | ExchangeRecord) -> None:
         line = redact(record.model_dump_json()) + "\n"
-        with self._lock:
+        with self._alone():
             self._file.write(line.encode())
 
     def close(self) -> None:
         self._file.close()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other thread and no other process writes meanwhile. The lock goes with a process that dies."""
+        with self._threads:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
 
 
 def read_transcript(path: Path) -> list[AnswerRecord | ExchangeRecord]:

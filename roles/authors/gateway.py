@@ -40,8 +40,12 @@ BY_STATUS: dict[int, ErrorKind] = {
     422: "bad_request",
     429: "rate_limit",
 }
-OUT_OF_CREDIT = ("insufficient_quota", "credit balance")
-"""What providers write into a 429 or a 400 that waiting won't mend."""
+BY_WORDS: dict[str, ErrorKind] = {
+    "insufficient_quota": "payment",
+    "credit balance": "payment",
+    "context_length_exceeded": "context_window",
+}
+"""What providers write into a 429 or a 400 that waiting or another try won't mend."""
 LONGEST_MESSAGE = 600
 NO_KEY = "none"
 """Sent to a server of the user's own: the client refuses to send no key at all."""
@@ -135,7 +139,7 @@ def typed(error: Exception) -> CompletionError:
     kind = kind_of(error)
     if kind in ("rate_limit", "bad_request"):
         words = f"{message} {getattr(error, 'body', None)}"
-        kind = "payment" if any(sign in words for sign in OUT_OF_CREDIT) else kind
+        kind = next((known for sign, known in BY_WORDS.items() if sign in words), kind)
     headers = getattr(error, "litellm_response_headers", None) or {}
     return CompletionError(kind, message, retry_after(headers, time.time()))
 
