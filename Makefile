@@ -64,7 +64,7 @@ clean:
 
 .venv/.created:
 	$(SAY) "Creating the virtual environment .venv with $(PYTHON)"
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || { \
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null || { \
 	  echo "Enginesmith needs Python 3.11 or 3.12, and $(PYTHON) is $$($(PYTHON) -V 2>&1 || true)." \
 	       "Name another one: make PYTHON=python3.12 ..." >&2; exit 2; }
 	@$(PYTHON) -c 'import venv, ensurepip' || { \
@@ -73,7 +73,6 @@ clean:
 	  echo "git is missing, and every candidate is a git branch: install it (Debian, Ubuntu: apt install git)" >&2; exit 2; }
 	@command -v g++ >/dev/null || \
 	  echo "note: g++ is missing, so engines use torch's own operators and are slower (apt install g++)"
-	rm -rf .venv
 	$(PYTHON) -m venv .venv
 	@touch $@
 

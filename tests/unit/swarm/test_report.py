@@ -12,7 +12,7 @@ from swarm import events as e
 from swarm.context import RunFiles
 from swarm.journal import Journal
 from swarm.report import write_report
-from swarm.report.page import render
+from swarm.report.page import arm_objective, render
 from swarm.report.tables import benchmark_tables
 from swarm.report.views import branch_tree, device_costs, role_costs
 from swarm.state import RunState, fold
@@ -121,7 +121,8 @@ def poison(event: e.AnyEvent) -> e.AnyEvent:
 
 
 def test_every_candidate_has_its_commit_decision_and_reason_on_the_page(state: RunState) -> None:
-    text = " ".join("".join(read(page_of(state)).text).split())
+    tree = page_of(state).split('id="branches"')[1].split("</section>")[0]
+    text = " ".join("".join(read(f"<section{tree}</section>").text).split())
     assert len(state.candidates) == 22
     for candidate in state.candidates.values():
         assert candidate.decided
@@ -178,6 +179,8 @@ def test_void_rows_do_not_count_and_an_engine_without_rows_says_why(state: RunSt
         a.model_copy(update={"status": "CRASHED", "detail": "exit status -9"}) if a.arm == "engine" else a
         for a in final.arms
     )
+    void = tuple(r.model_copy(update={"void": "9% foreign CPU time"}) if r.arm == "engine" else r for r in final.rows)
+    assert arm_objective(final.model_copy(update={"rows": void}), "engine", example_plan()) is None
     without = tuple(r for r in final.rows if r.arm != "engine")
     ours = benchmark_tables(final.model_copy(update={"rows": without, "arms": crashed}), example_plan())[0].arms[0]
     assert ours.timing is None
