@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ckb.errors import UserError
-from swarm.commands import engine, knowledge, run
+from swarm.commands import engine, knowledge, prepare, run
 from swarm.paths import disk_full, home
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(prepare.app)
 app.add_typer(run.app)
 app.add_typer(engine.app)
 app.add_typer(knowledge.app, name="ckb")
@@ -52,39 +53,5 @@ def fail(message: str) -> int:
 @app.callback(invoke_without_command=True)
 def enginesmith(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
     if version:
-        say(f"enginesmith {metadata.version('enginesmith')}")
+        print(f"enginesmith {metadata.version('enginesmith')}")
         raise typer.Exit
-
-
-def say(line: str) -> None:
-    print(line, flush=True)
-
-
-@app.command()
-def fetch(
-    name: Annotated[str, typer.Argument(help="smollm2-135m, or a Hugging Face id such as Qwen/Qwen3-0.6B")],
-) -> None:
-    """Download a model into models/ (an interrupted download goes on where it stopped)."""
-    from swarm.fetch import fetch as fetch_model
-
-    fetch_model(name, say)
-
-
-@app.command()
-def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: a list of findings.")] = False,
-) -> None:
-    """Show what this machine has for the job, and what follows from each lack. Exit status 1 if it can't run."""
-    from swarm.doctor import examine
-
-    findings = examine()
-    if as_json:
-        import json
-
-        say(json.dumps([finding.model_dump() for finding in findings], indent=2))
-    else:
-        from swarm.tables import doctor_table, show
-
-        show(doctor_table(findings))
-    if any(finding.state == "missing" for finding in findings):
-        raise typer.Exit(1)

@@ -1,13 +1,15 @@
 """`enginesmith init`: a commented Target for a checkpoint and this machine."""
 
+import os
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 from ckb.errors import UserError
 from ckb.facts import ModelFacts, PlatformFacts
+from roles.settings import LitellmSettings
 from swarm.paths import home, writing
-from swarm.target import Constraints, Hardware, Model, Target, User, Workload
+from swarm.target import Constraints, Hardware, Model, Target, User, Workload, target_from_text
 from swarm.target_text import render_target
 
 Note = Callable[[str], None]
@@ -55,10 +57,30 @@ def write_target(
     if output.exists():
         raise UserError(f"{output} is there already: name another file with --output")
     draft = draft_target(checkpoint, model, platform, words)
-    if words:
+    target, text = draft, render_target(draft)
+    settings = configured_model()
+    if words and settings:
+        note(f"asking {settings.model} to read your words")
+        target, text = completed(words, text, settings)
+    elif words:
         note("no language model is configured (ENGINESMITH_MODEL): your words stand in user.instructions as they are")
     with writing(output.parent):
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(header(model, platform, words) + render_target(draft), encoding="utf-8")
+        output.write_text(header(model, platform, words) + text, encoding="utf-8")
     note(f"wrote {output}; look it over, then: enginesmith generate {output}")
-    return draft
+    return target
+
+
+def configured_model() -> LitellmSettings | None:
+    """The model that ENGINESMITH_MODEL names (ENGINESMITH_API_BASE: an OpenAI-compatible server of one's own)."""
+    if name := os.environ.get("ENGINESMITH_MODEL"):
+        return LitellmSettings(model=name, api_base=os.environ.get("ENGINESMITH_API_BASE"))
+    return None
+
+
+def completed(words: str, draft: str, settings: LitellmSettings) -> tuple[Target, str]:
+    """The draft as a language model changed it to fit the words. Raises TargetError when that is no Target."""
+    from roles.authors.by_hand import complete_target  # litellm takes seconds to import
+
+    text = complete_target(words, draft, settings)
+    return target_from_text(text, f"the answer of {settings.model}"), text

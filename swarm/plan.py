@@ -1,13 +1,31 @@
 """A Plan: what a Target needs from the knowledge base, with its numbers, frozen before the first implementer starts."""
 
 import hashlib
+import itertools
+import secrets
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
-from ckb.facts import Facts, Frozen
-from ckb.hashing import sha256_json
-from ckb.records import Choice, Function, Stage
+from pydantic import Field
+
+from benchmarks.roofline.floor import Machine
+from ckb.build import read_knowledge_at
+from ckb.checkpoint import Checkpoint, read_checkpoint
+from ckb.constants import constants
+from ckb.coverage import Coverage, coverage
+from ckb.errors import KnowledgeGap, UserError
+from ckb.facts import Facts, Frozen, PlatformFacts
+from ckb.gaps import GapError
+from ckb.hashing import sha256_file, sha256_json
+from ckb.knowledge_files import Knowledge
+from ckb.records import STAGES, Choice, Contract, Function, Row, Stage, Tensor
+from ckb.schemas import ModelFamily, Parallelism, Platform, TestContract
+from ckb.space import Unsatisfiable, affects, complete, decisions, open_space, predicate
+from ckb.store import Store
 from gpu_actors.jobs import Scenario
-from swarm.feasibility import Feasibility
+from swarm.feasibility import Feasibility, check_memory, check_objective, facts_of, scenarios_of
+from swarm.target import Target
+from swarm.user_inputs import user_files
 
 
 class PlannedContract(Frozen):
@@ -50,7 +68,9 @@ class Plan(Frozen):
     direction: Literal["min", "max"]
     unit: str
     bound: float
-    """Roofline bound of the metric."""
+    """Roofline bound of the metric: the geometric mean over the scenarios."""
+    slo: dict[str, float] = Field(default_factory=dict)
+    """Bounds of the goodput metric."""
     scenarios: tuple[Scenario, ...]
     feasibility: Feasibility
     checkpoint: str
@@ -77,3 +97,147 @@ class Plan(Frozen):
         """A seed for one named purpose: the same for the same words in the same run, and not to be guessed."""
         digest = hashlib.sha256("\0".join([str(self.draw), *parts]).encode()).digest()
         return int.from_bytes(digest[:6], "big")
+
+
+def make_plan(
+    target: Target, store: Store, platform: PlatformFacts, measure: Callable[[PlatformFacts], Machine]
+) -> Plan:
+    """The Plan of a Target from the newest version of the knowledge base. Nothing is spent before it returns.
+
+    Raises UserError for a Target that can't be met, GapError for one that the knowledge base does not cover.
+    """
+    refuse_unsupported(target)
+    files = user_files(target.user)
+    version = store.latest
+    checkpoint = read_checkpoint(target.checkpoint, store.rows(ModelFamily, version))
+    facts = facts_of(target, checkpoint.facts, platform)
+    knowledge = read_knowledge_at(store, version)
+    if gaps := cover(facts, checkpoint, knowledge, store).gaps:
+        raise GapError(gaps)
+    machine = measure(platform)
+    feasibility = check_memory(target, facts, machine.read_gb_s)
+    bound = check_objective(target, facts, machine)
+    contracts = possible_contracts(knowledge, facts)
+    fragments = [f for f in knowledge.fragments.values() if f.contract in {c.id for c in contracts}]
+    space = open_space(contracts, fragments, facts)
+    numbers = constants(facts)
+    tests = store.rows(TestContract, version)
+    return Plan(
+        facts=facts,
+        ckb_version=version,
+        contracts=tuple(instantiate(contract, numbers) for contract in contracts),
+        tests=tuple(planned_tests(contracts, tests)),
+        numbers=numbers,
+        space=space,
+        affects={key: parts for key, parts in affects(contracts, fragments).items() if key in space},
+        metric=bound.metric,
+        direction=bound.direction,
+        unit=bound.unit,
+        bound=bound.value,
+        slo=target.objective.slo,
+        scenarios=scenarios_of(target),
+        feasibility=feasibility,
+        checkpoint=headers_sha256(checkpoint),
+        user_files=files,
+        draw=secrets.randbits(62),
+    )
+
+
+def coverage_of(target: Target, store: Store, platform: PlatformFacts) -> Coverage:
+    """What a Target needs of the knowledge base, gaps and all. Raises UserError where it contradicts itself."""
+    checkpoint = read_checkpoint(target.checkpoint, store.rows(ModelFamily))
+    facts = facts_of(target, checkpoint.facts, platform)
+    return cover(facts, checkpoint, read_knowledge_at(store), store)
+
+
+def cover(facts: Facts, checkpoint: Checkpoint, knowledge: Knowledge, store: Store) -> Coverage:
+    at = knowledge.version
+    models, platforms = store.rows(ModelFamily, at), store.rows(Platform, at)
+    tests, parallelism = store.rows(TestContract, at), store.rows(Parallelism, at)
+    return coverage(facts, knowledge, models, platforms, tests, parallelism, checkpoint.unmapped)
+
+
+def refuse_unsupported(target: Target) -> None:
+    """What the schema has room for and this version can't do ends here, before it is silently passed over."""
+    only: dict[str, tuple[object, object]] = {
+        "hardware.pool": (target.hardware.pool, "local"),
+        "workload.kind": (target.workload.kind, "single_stream"),
+        "constraints.mode.serve": (target.constraints.mode.serve, "offline"),
+        "constraints.tensor_parallel": (target.constraints.tensor_parallel, 1),
+        "constraints.expert_parallel": (target.constraints.expert_parallel, 1),
+        "libraries": (target.libraries, "allow"),
+        "objective.stages": (target.objective.stages, ()),
+    }
+    for field, (asked, offered) in only.items():
+        if asked != offered:
+            raise UserError(f"{field}: {asked!r} asked for, this version offers {offered!r} alone; set it to that")
+
+
+def possible_contracts(knowledge: Knowledge, facts: Facts) -> list[Contract]:
+    """The contracts that some assignment for these facts needs, in order of stage, module and place."""
+    every = list(knowledge.contracts.values())
+    options = decisions(every)
+
+    def possible(contract: Contract) -> bool:
+        condition = predicate(contract.applies_to)
+        names = sorted(condition.choices())
+        for values in itertools.product(*(options.get(name, ()) for name in names)):
+            choices = dict(zip(names, values, strict=True))
+            if condition.holds(facts, choices) and satisfiable(choices, knowledge, facts):
+                return True
+        return False
+
+    return sorted(filter(possible, every), key=lambda c: (STAGES.index(c.stage), c.module, c.order, c.id))
+
+
+def satisfiable(choices: Mapping[str, Choice], knowledge: Knowledge, facts: Facts) -> bool:
+    try:
+        complete(choices, knowledge.contracts.values(), knowledge.fragments.values(), facts)
+    except (Unsatisfiable, KnowledgeGap):
+        return False
+    return True
+
+
+def instantiate(contract: Contract, numbers: Mapping[str, str]) -> PlannedContract:
+    """A contract with the Target's numbers in the place of their names."""
+
+    def filled(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(
+            tensor.model_copy(update={"shape": tuple(numbers.get(axis, axis) for axis in tensor.shape)})
+            if tensor.shape
+            else tensor
+            for tensor in tensors
+        )
+
+    interface = tuple(
+        function.model_copy(update={"takes": filled(function.takes), "returns": filled(function.returns)})
+        for function in contract.interface
+    )
+    return PlannedContract(
+        id=contract.id,
+        sha256=row_sha256(contract),
+        stage=contract.stage,
+        module=contract.module,
+        interface=interface,
+        test=contract.test,
+    )
+
+
+def planned_tests(contracts: Iterable[Contract], tests: Iterable[TestContract]) -> Iterable[PlannedTest]:
+    """The tests of the planned contracts, by id."""
+    ids, named = {c.id for c in contracts}, {c.test for c in contracts}
+    for test in sorted(tests, key=lambda t: t.id):
+        if test.status == "verified" and (test.contract in ids or test.id in named):
+            yield PlannedTest(
+                id=test.id, sha256=row_sha256(test), contract=test.contract, level=test.level, gate=test.gate
+            )
+
+
+def row_sha256(row: Row) -> str:
+    return sha256_json(row.model_dump(mode="json"))
+
+
+def headers_sha256(checkpoint: Checkpoint) -> str:
+    """Hash of what a checkpoint is, without its weights: config.json and every tensor's name, type and shape."""
+    tensors = sorted((t.name, t.dtype, list(t.shape)) for t in checkpoint.tensors.values())
+    return sha256_json([sha256_file(checkpoint.path / "config.json"), tensors])

@@ -4,7 +4,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ckb.coverage import Coverage
+from ckb.records import STAGES
 from swarm.doctor import Finding
+from swarm.feasibility import gib
+from swarm.plan import Plan
 from swarm.progress import benchmark_line, budget_line, candidate_state
 from swarm.state import RunState
 from swarm.target import Budget
@@ -28,6 +32,15 @@ def doctor_table(findings: list[Finding]) -> Table:
         if finding.consequence:
             text.append(f"\n{finding.consequence}", style="italic")
         table.add_row(finding.what, Text(finding.state, style=STATE_STYLE[finding.state]), text)
+    return table
+
+
+def coverage_table(coverage: Coverage) -> Table:
+    """Each need with what serves it, or with what is missing."""
+    table = plain_table("need", "subject", "covered by")
+    for need in coverage.needs:
+        gaps = Text("\n".join(f"{gap.kind}: {gap.detail}" for gap in need.gaps), style="red")
+        table.add_row(need.what, need.subject, gaps if need.gaps else Text(", ".join(need.covered_by)))
     return table
 
 
@@ -66,6 +79,24 @@ def summary_lines(state: RunState, budget: Budget) -> list[str]:
     else:
         lines.append("not finished: a driver is at work, or go on with `enginesmith resume`")
     return lines
+
+
+def plan_text(plan: Plan) -> str:
+    """What a dry run shows of a Plan."""
+    feasible, facts = plan.feasibility, plan.facts
+    stages = {stage: [c.id for c in plan.contracts if c.stage == stage] for stage in STAGES}
+    lines = [
+        f"platform: {facts.platform.name}, {facts.platform.cores} core(s), {' '.join(facts.platform.isa)}",
+        f"memory: at least {gib(feasible.needed_bytes)} (weights {gib(feasible.weight_bytes)}, cache "
+        f"{gib(feasible.kv_bytes)}, workspace {gib(feasible.workspace_bytes)}) of {gib(feasible.allowed_bytes)}",
+        f"bound: {plan.metric} {plan.bound:.4g} {plan.unit} at {feasible.read_gb_s:.1f} GB/s",
+        "scenarios: " + ", ".join(f"{s.prompt_tokens}+{s.new_tokens} tokens" for s in plan.scenarios),
+        f"knowledge base version {plan.ckb_version}: {len(plan.contracts)} contracts, {len(plan.tests)} tests",
+        *(f"  {stage}: {', '.join(ids)}" for stage, ids in stages.items()),
+        "open decisions and parameters:",
+        *(f"  {name}: {', '.join(map(str, values))}" for name, values in plan.space.items()),
+    ]
+    return "\n".join(lines)
 
 
 def show(*parts: object) -> None:

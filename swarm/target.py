@@ -181,11 +181,16 @@ def load_target(path: Path) -> Target:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TargetError(f"can't read the Target {path}: {error}") from error
+    return target_from_text(text, str(path))
+
+
+def target_from_text(text: str, where: str) -> Target:
+    """A Target from YAML; `where` names its source in errors."""
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise TargetError(f"{path} is no YAML: {error}") from error
-    return parse_target(data, str(path))
+        raise TargetError(f"{where} is no YAML: {error}") from error
+    return parse_target(data, where)
 
 
 def parse_target(data: Any, where: str) -> Target:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckb.errors import UserError
 from swarm.paths import store_dir
 
 if TYPE_CHECKING:
@@ -31,13 +30,16 @@ def version_of(text: str | None) -> "Version":
 @app.command()
 def log() -> None:
     """List the versions, newest first."""
-    from swarm.tables import plain_table, show
+    from ckb.views import log_lines
+    from swarm.tables import plain_table
+    from swarm.tables import show as show_parts
 
     table = plain_table("version", "at", "rows", "by", "message")
-    for manifest in open_store().log():
-        rows = ", ".join(f"{name} +{count}" for name, count in manifest.rows_added().items() if count)
-        table.add_row(str(manifest.version), manifest.at, rows, manifest.by, manifest.message)
-    show(table)
+    for line in log_lines(open_store()):
+        rows = ", ".join(f"{name} +{count}" for name, count in line.rows.items() if count)
+        names = f"{line.version} {' '.join(line.tags)}".rstrip()
+        table.add_row(names, line.at, rows, line.by, line.message)
+    show_parts(table)
 
 
 @app.command()
@@ -47,26 +49,40 @@ def show(
     at: At = None,
 ) -> None:
     """Show the tables, the rows of one table, or one row as JSON."""
+    from ckb import views
     from swarm.tables import plain_table
     from swarm.tables import show as show_parts
 
     store, version = open_store(), version_of(at)
     if table is None:
-        tables = plain_table("table", "rows")
-        for name in store.tables:
-            tables.add_row(name, str(len(store.rows(name, version))))
-        show_parts(tables)
-        return
-    rows = {found.id: found for found in store.rows(table, version)}
-    if row is None:
+        listing = plain_table("table", "rows")
+        for name, count in views.counts(store, version).items():
+            listing.add_row(name, str(count))
+    elif row is None:
         listing = plain_table("id", "status", "applies to")
-        for found in rows.values():
+        for found in views.show(store, table, version):
             listing.add_row(found.id, found.status, found.applies_to)
-        show_parts(listing)
-    elif row in rows:
-        print(json.dumps(rows[row].model_dump(mode="json"), indent=2, ensure_ascii=False))
     else:
-        raise UserError(f"table {table!r} has no row {row!r}; `enginesmith ckb show {table}` lists them")
+        record = views.show_row(store, table, row, version)
+        print(json.dumps(record.model_dump(mode="json"), indent=2, ensure_ascii=False))
+        return
+    show_parts(listing)
+
+
+@app.command()
+def lint(
+    seed: Annotated[bool, typer.Option("--seed", help="The seed files instead of the store")] = False,
+    at: At = None,
+) -> None:
+    """Look for what is wrong with the knowledge. Exit status 1 if something is."""
+    from ckb.lint import lint_files, lint_store
+
+    problems = lint_files() if seed else lint_store(open_store(), version_of(at))
+    for problem in problems:
+        print(f"{problem.table} {problem.id}: {problem.what}")
+    if problems:
+        raise typer.Exit(1)
+    print("no problems")
 
 
 @app.command()

@@ -30,14 +30,16 @@ def generate(
     ] = None,
 ) -> None:
     """Make an engine for a Target: plan, candidates, gates, benchmarks, release."""
-    from ckb.build import ensure_store
-    from swarm.plan import make_plan
-    from swarm.platform import detect
     from swarm.target import load_target
 
     target = load_target(target_file)
+    from ckb.build import ensure_store
+    from swarm.ceilings import measure
+    from swarm.plan import make_plan
+    from swarm.platform import detect
+
     platform = detect(target.hardware.accelerator, target.hardware.count)
-    plan = make_plan(target, ensure_store(store_dir()), platform)
+    plan = make_plan(target, ensure_store(store_dir()), platform, measure)
     if dry_run:
         from swarm.tables import plan_text, show
         from swarm.target_text import render_target
