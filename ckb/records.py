@@ -34,11 +34,15 @@ class Row(Frozen):
     """What every row of every table has."""
 
     id: str
+    """Unique in its table."""
     layer: Layer
+    """Which part of the knowledge base it belongs to."""
     applies_to: str = ""
     """Predicate (ckb.predicate) over model, platform and workload facts and the candidate's choices."""
     status: Status = "verified"
+    """draft and deprecated rows are stored, and never used in generation."""
     provenance: Provenance = Provenance(source="seed")
+    """Where it came from."""
     created: str = ""
     """ISO date of the first version that held the row."""
 
@@ -70,12 +74,15 @@ class Contract(Row):
     """One piece of knowledge: what a part of an engine must do, and the test that checks it."""
 
     title: str
+    """What the part is, in a few words."""
     stage: Stage
+    """The stage of construction that fulfils it."""
     module: str
     """File of the engine that fulfils it: kernels.py, cache.py, model.py, ..."""
     order: int
     """Place among the contracts of the same module."""
     interface: tuple[Function, ...]
+    """What the module must offer."""
     requires: tuple[str, ...] = ()
     """Contracts whose interfaces this one builds on."""
     decisions: dict[str, tuple[Choice, ...]] = Field(default_factory=dict)
@@ -98,7 +105,9 @@ class Fragment(Row):
     """A short code example filed under one contract, with a checkable condition of use and a parameter space."""
 
     contract: str
+    """Id of the contract that it serves."""
     title: str
+    """The idea, in a few words."""
     rank: int = 0
     """Among fragments whose conditions hold, the highest rank is used."""
     parameters: dict[str, tuple[Choice, ...]] = Field(default_factory=dict)

@@ -34,12 +34,17 @@ class Definition(Row):
     op_type: str
     """gemm, rmsnorm, rope, gqa_paged, ..."""
     axes: tuple[Axis, ...]
+    """All axes of its shapes."""
     inputs: tuple[TensorSpec, ...]
+    """In the order of `run`'s parameters."""
     outputs: tuple[TensorSpec, ...]
+    """In the order of `run`'s results."""
     reference: str
     """Python source with a top-level function `run`."""
     tags: tuple[str, ...] = ()
+    """`stage:decode`, `model:...`, `fused`, ..."""
     description: str = ""
+    """For people."""
     constraints: tuple[str, ...] = ()
     """Python expressions over axes and inputs that hold for every workload."""
 

@@ -13,7 +13,9 @@ class Experience(Row):
 
     layer: Layer = "experience"
     title: str
+    """The claim, in a few words."""
     kind: Literal["optimisation", "failure_mode", "debugging"]
+    """optimisation: a measured effect; failure_mode: what goes wrong; debugging: how it was found."""
     meaning: str = ""
     """Key of what is claimed. Rows that share it confirm or contradict each other; empty: the row's id."""
     change: dict[str, Choice] = Field(default_factory=dict)
@@ -25,6 +27,7 @@ class Experience(Row):
     signal: Literal["confirmed", "probable", "tentative"]
     """Tentative rows are stored as drafts and never used in generation."""
     text: str
+    """The claim in full, with its evidence."""
 
 
 SCHEMA = schema_of(Experience)

@@ -37,6 +37,7 @@ class ModelFamily(Row):
 
     layer: Layer = "model"
     title: str
+    """The family's name, for people."""
     model_type: str
     """`model_type` of config.json."""
     architectures: tuple[str, ...]

@@ -22,11 +22,15 @@ class Parallelism(Row):
 
     layer: Layer = "parallelism"
     title: str
+    """The way, in a few words."""
     kind: Literal["tensor", "expert", "pipeline", "sequence"]
+    """What is spread: parts of tensors, experts, layers or positions."""
     degree: str
     """Predicate text on the number of devices: `platform.count in [2, 4, 8]`."""
     partitions: tuple[Partition, ...]
+    """How each kind of tensor is split."""
     text: str = ""
+    """The explanation that an implementer reads."""
 
 
 SCHEMA = schema_of(Parallelism)

@@ -24,13 +24,17 @@ class Platform(Row):
 
     layer: Layer = "parallelism"
     title: str
+    """The class of machines, for people."""
     accelerator: Literal["cpu", "cuda"]
+    """As in ckb.facts.PlatformFacts."""
     dtypes: tuple[str, ...]
     """Compute dtypes that the platform runs at full rate or close to it."""
     operators: tuple[PlatformOperator, ...] = ()
+    """What an engine can call here."""
     constraints: tuple[str, ...] = ()
     """What an engine must respect here: alignment, thread counts, limits."""
     text: str = ""
+    """What an implementer should know of it."""
 
 
 SCHEMA = schema_of(Platform)

@@ -30,6 +30,7 @@ class Run(Row):
     engine: str
     """Name of the engine package."""
     model_type: str
+    """`model_type` of the checkpoint's config.json."""
     platform: str
     """Device name."""
     knowledge: int
@@ -45,7 +46,9 @@ class Run(Row):
     author: str
     """Who wrote it: composer, a model's name, ..."""
     sources: Literal["off", "on"] = "off"
+    """Whether sources of other frameworks could be read (only inside evolution)."""
     choices: dict[str, Choice] = Field(default_factory=dict)
+    """The engine's decisions and parameters."""
     fragments: tuple[str, ...] = ()
     """Ids of the fragments in the engine's bill of materials."""
     metric: str
@@ -53,6 +56,7 @@ class Run(Row):
     value: float | None
     """What the engine reached of it; None when nothing was measured."""
     medians: tuple[Median, ...] = ()
+    """The final paired benchmark."""
     candidates: int = 0
     """Candidates that the run tried."""
 

@@ -20,16 +20,25 @@ class Solution(Row):
 
     layer: Layer = "parallelism"
     definition: str
+    """Id of the definition that it implements."""
     author: str
+    """Who wrote it: composer, a model's name, a person."""
     language: Literal["python", "triton", "cpp", "cuda", "tilelang"]
+    """What its sources are written in."""
     target_hardware: tuple[str, ...]
+    """Devices that it is made for."""
     entry_point: str
     """`file::function`."""
     dependencies: tuple[str, ...] = ()
+    """Libraries that it imports."""
     destination_passing_style: bool = True
+    """The outputs are arguments, after the inputs."""
     binding: Literal["tvm-ffi", "torch"] | None = None
+    """How compiled code is called; None is tvm-ffi for C++ and CUDA."""
     sources: tuple[SourceFile, ...]
+    """The entry point's file among them."""
     description: str = ""
+    """For people."""
 
 
 SCHEMA = schema_of(Solution)

@@ -13,7 +13,9 @@ class TestContract(Row):
     contract: str
     """Id of the contract that it checks."""
     stage: Stage
+    """The stage whose candidates it gates."""
     level: Literal["L0", "L1", "L2", "L3"]
+    """L0 provenance, L1 stage, L2 regression, L3 acceptance; an L1 test is L2 in later stages."""
     gate: str
     """Name of the gate function in gpu_actors."""
     text: str

@@ -50,19 +50,25 @@ class Trace(Row):
 
     layer: Layer = "experience"
     definition: str
+    """Id of the definition."""
     workload: str
     """uuid of the workload."""
     axes: dict[str, int]
     """Value of each variable axis of the workload."""
     solution: str
+    """Id of the solution."""
     evaluation: TraceStatus
     """The evaluation's status (`status` is the row's own, as of every table)."""
     environment: Environment
+    """Where it ran."""
     timestamp: str
     """ISO 8601."""
     correctness: Correctness | None = None
+    """Of a trace that is PASSED or INCORRECT_NUMERICAL."""
     performance: Performance | None = None
+    """Of a trace that is PASSED."""
     log: str = ""
+    """What the evaluation printed, or why it failed."""
 
     @model_validator(mode="after")
     def results_fit_the_status(self) -> "Trace":

@@ -23,9 +23,11 @@ class Workload(Row):
 
     layer: Layer = "parallelism"
     definition: str
+    """Id of the definition."""
     axes: dict[str, int]
     """Value of each variable axis."""
     inputs: dict[str, InputSpec]
+    """Input -> where it comes from."""
 
 
 SCHEMA = schema_of(Workload)
