@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from ckb.predicate import Predicate, PredicateError
 from roles import briefs as b
 from roles.author import Answer, AnyBrief
 
@@ -54,6 +55,9 @@ def _implementer(brief: b.ImplementerBrief, answer: b.ImplementerAnswer) -> Iter
         for name, options in contract.decisions.items():
             if name in answer.choices and answer.choices[name] not in options:
                 yield f"decision {name} is one of {list(options)}, not {answer.choices[name]!r}"
+            needs = Predicate(contract.decision_requires.get(f"{name}={answer.choices.get(name)}", ""))
+            for part in needs.failing(brief.facts, answer.choices):
+                yield f"decision {name} = {answer.choices[name]!r} is open only if {part.text}"
     for name, value in brief.change.items():
         if answer.choices.get(name, value) != value:
             yield f"the issue asks for {name} = {value!r}, not {answer.choices[name]!r}"
@@ -94,3 +98,10 @@ def _consolidator(brief: b.ConsolidatorBrief, answer: b.ConsolidatorAnswer) -> I
     for experience in answer.experience:
         if experience.effect is not None and experience.effect not in measured:
             yield f"experience {experience.id!r} states the effect {experience.effect}, which nobody measured"
+        try:
+            unknown = Predicate(experience.applies_to).unknown(experience.change)
+        except PredicateError as error:
+            yield f"applies_to of experience {experience.id!r}: {error}"
+            continue
+        if unknown:
+            yield f"applies_to of experience {experience.id!r} asks for {', '.join(sorted(unknown))}: no such facts"

@@ -12,8 +12,10 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from ckb.audit import ENGINE_LIBRARIES
 from ckb.constants import constants
 from roles.author import ANSWERS, AnyBrief
+from roles.briefs import ImplementerBrief
 from roles.checks import ENGINE_MODULES
 from roles.completion import Message
 
@@ -61,8 +63,10 @@ def render_prompt(name: str, variables: Mapping[str, object], folder: Path = PRO
 
 def render(brief: AnyBrief) -> tuple[Message, ...]:
     """The first messages of a conversation about a brief."""
+    operators = brief.operators if isinstance(brief, ImplementerBrief) else ()
     variables = {
         "brief": brief,
+        "libraries": sorted({*ENGINE_LIBRARIES, *operators}),
         "modules": ENGINE_MODULES,
         "constants": "\n".join(f"{name} = {value}" for name, value in constants(brief.facts).items()),
         "schema": ANSWERS[brief.role].model_json_schema(),

@@ -69,8 +69,11 @@ LINEAR = Contract(
             does="x times the transposed weight.",
         ),
     ),
-    decisions={"linear.layout": ("rows", "tiles")},
-    decision_requires={"linear.layout=tiles": '"avx2" in platform.isa'},
+    decisions={"linear.layout": ("rows", "tiles", "panels")},
+    decision_requires={
+        "linear.layout=tiles": "'avx2' in platform.isa",
+        "linear.layout=panels": "'avx2' in platform.isa and platform.cores >= 8",
+    },
     state=("a packed weight is never changed",),
     errors=("an x of another K raises ValueError",),
     failure_modes=("a transposed weight gives plausible but wrong text",),

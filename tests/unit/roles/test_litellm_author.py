@@ -292,7 +292,11 @@ def write(path: str, text: str) -> tuple[str, str]:
         ([write("no.py", "x"), write("cache.py", "x = 1\n"), SUBMIT], "an earlier call of the same reply was refused"),
         (
             [write("cache.py", "x = 1\n"), call("submit", summary="s", choices={"linear.layout": "columns"})],
-            "decision linear.layout is one of ['rows', 'tiles'], not 'columns'",
+            "decision linear.layout is one of ['rows', 'tiles', 'panels'], not 'columns'",
+        ),
+        (
+            [write("cache.py", "x = 1\n"), call("submit", summary="s", choices={"linear.layout": "panels"})],
+            "decision linear.layout = 'panels' is open only if platform.cores >= 8",
         ),
         ([call("report_gap", contract="rope", why="")], "there is no contract 'rope'; there are 'linear'"),
     ],
@@ -336,6 +340,8 @@ def test_work_that_never_ends_is_ended(desk: Desk) -> None:
         ("evaluator", {"hypotheses": [{"change": {}}] * 3}, "at most 2 are wanted"),
         ("analyst", {"cause": "implementation", "contract": "rope"}, "there is no contract 'rope'"),
         ("consolidator", {"experience": [{"effect": 0.5}]}, "0.5, which nobody measured"),
+        ("consolidator", {"experience": [{"applies_to": "small models"}]}, "'small models' does not parse"),
+        ("consolidator", {"experience": [{"applies_to": "model.colour == 'red'"}]}, "asks for model.colour"),
     ],
 )
 def test_no_role_speaks_of_what_its_brief_does_not_hold(

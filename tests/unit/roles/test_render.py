@@ -33,7 +33,16 @@ def test_there_is_a_brief_an_answer_and_a_prompt_for_every_role() -> None:
 def test_a_prompt_tells_everything_that_its_brief_holds(role: str) -> None:
     system, user = render(BRIEFS[role])
     told = BRIEFS[role].model_dump(mode="json", exclude={"run", "role", "facts"})
-    for hidden in ("provenance", "layer", "status", "created", "order", "test", "rank"):  # about rows, not about work
+    for hidden in (
+        "provenance",
+        "layer",
+        "status",
+        "created",
+        "order",
+        "test",
+        "rank",
+        "placement",
+    ):  # about rows, not about work
         told = {k: drop(v, hidden) for k, v in told.items()}
     both = system.content + user.content
     for leaf in leaves(told):
