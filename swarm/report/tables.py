@@ -11,7 +11,7 @@ from swarm.plan import Plan
 from swarm.report.words import times
 
 REFERENCE = "huggingface"
-LABELS = {REFERENCE: "Hugging Face generate", "engine": "this engine"}
+LABELS = {REFERENCE: "Hugging Face", "engine": "this engine"}
 
 
 @dataclass(frozen=True)
