@@ -1,0 +1,22 @@
+# ---
+# contract: decode-layer
+# title: Heads are normalised, then rotated
+# applies_to: model.qk_norm
+# ---
+LAYER_PARTS = ("input_norm", "post_norm", "q_norm", "k_norm", "q", "k", "v", "o", "gate", "up", "down")
+SOURCES.append(r"""
+struct Layer {
+    const float *input_norm, *post_norm, *q_norm, *k_norm;
+    const weight_t *q, *k, *v, *o, *gate, *up, *down;
+};
+
+static inline void ready_query(const Layer& layer, float* head, const float* cosine, const float* sine) {
+    normalise(head, layer.q_norm, HEAD_DIM, head);
+    rotate(head, cosine, sine);
+}
+
+static inline void ready_key(const Layer& layer, float* head, const float* cosine, const float* sine) {
+    normalise(head, layer.k_norm, HEAD_DIM, head);
+    rotate(head, cosine, sine);
+}
+""")

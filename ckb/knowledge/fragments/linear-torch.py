@@ -1,0 +1,18 @@
+# ---
+# contract: linear
+# title: torch's own matrix product, weights in the compute dtype
+# applies_to: choice.linear == 'torch'
+# constants: [DTYPE]
+# ---
+import torch
+import torch.nn.functional as F
+
+
+def pack(weight: torch.Tensor) -> torch.Tensor:
+    """The weight [N, K] in the compute dtype, in memory of its own."""
+    return weight.to(DTYPE, copy=True)
+
+
+def linear(x: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
+    """x [M, K] times the packed weight [N, K] transposed: [M, N]."""
+    return F.linear(x, packed)

@@ -1,0 +1,36 @@
+# ---
+# contract: weight-format
+# title: Two bfloat16 weights in each 32-bit lane
+# applies_to: model.weights == 'bf16' or workload.dtype == 'bfloat16'
+# ---
+import torch
+
+PACKED_DTYPE = torch.bfloat16
+SOURCES.append(r"""
+typedef uint16_t weight_t;
+
+static inline float weight(const weight_t* w) {
+    const uint32_t bits = (uint32_t)*w << 16;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+// 2 * LANES weights, upcast exactly: the even elements and the odd elements.
+static inline void weights(const weight_t* w, vf& even, vf& odd) {
+    const vu pairs = *(const vu*)w;
+    even = (vf)(pairs << 16);
+    odd = (vf)(pairs & 0xffff0000u);
+}
+
+// Bring x into the order that weights() delivers, block by block.
+static inline void arrange(const float* x, long n, float* out) {
+    long block = 0;
+    for (; block + 2 * LANES <= n; block += 2 * LANES)
+        for (long i = 0; i < LANES; ++i) {
+            out[block + i] = x[block + 2 * i];
+            out[block + LANES + i] = x[block + 2 * i + 1];
+        }
+    memcpy(out + block, x + block, (n - block) * sizeof(float));
+}
+""")

@@ -1,0 +1,58 @@
+"""Implementer: decides a full assignment and composes the tree that it stands for."""
+
+import random
+
+from ckb.errors import KnowledgeGap
+from ckb.space import Assignment, Unsatisfiable, complete, decisions, open_space, selection
+from roles.author import AuthorError
+from roles.authors.composer.assembly import compose
+from roles.briefs import ImplementerAnswer, ImplementerBrief
+
+
+def implement(brief: ImplementerBrief) -> ImplementerAnswer:
+    """The whole tree for the contracts given. A contract without a fragment is named as missing.
+
+    Raises AuthorError when the change that is asked for contradicts the Target.
+    """
+    try:
+        choices = decide(brief)
+        parts = selection(brief.contracts, brief.fragments, brief.facts, choices)
+    except KnowledgeGap as gap:
+        return ImplementerAnswer(files=brief.files, summary=f"blocked: {gap}", missing_contract=gap.contract)
+    except Unsatisfiable as error:
+        raise AuthorError(f"issue {brief.issue}: {error}") from error
+    files, spans = compose(parts, brief.facts, choices)
+    return ImplementerAnswer(files=files, choices=choices, spans=spans, summary=summary(brief, choices))
+
+
+def decide(brief: ImplementerBrief) -> Assignment:
+    """A hypothesis changes what it names in the incumbent; seed 0 keeps the incumbent, or takes the defaults; another
+    seed, or evidence against the last attempt, draws a valid alternative."""
+    if brief.change or (brief.seed == 0 and not brief.failures):
+        return complete(brief.change, brief.contracts, brief.fragments, brief.facts, prefer=brief.choices)
+    evidence = " ".join(failure.gate + failure.summary for failure in brief.failures)
+    return draw(brief, random.Random(f"{brief.seed} {evidence}"))
+
+
+def draw(brief: ImplementerBrief, rng: random.Random) -> Assignment:
+    """Every open decision and parameter at random, as far as they go together."""
+    space = open_space(brief.contracts, brief.fragments, brief.facts)
+    wanted = {name: rng.choice(space[name]) for name in sorted(space)}
+    fixed: Assignment = {}
+    names = sorted(decisions(brief.contracts).keys() & space.keys())
+    rng.shuffle(names)
+    for name in names:
+        try:
+            complete({**fixed, name: wanted[name]}, brief.contracts, brief.fragments, brief.facts)
+        except (Unsatisfiable, KnowledgeGap):
+            continue  # it does not go with what was drawn before
+        fixed[name] = wanted[name]
+    return complete(fixed, brief.contracts, brief.fragments, brief.facts, prefer=wanted)
+
+
+def summary(brief: ImplementerBrief, choices: Assignment) -> str:
+    """One line: what was decided, and for a hypothesis what was changed."""
+    if brief.change:
+        changed = {name: value for name, value in choices.items() if brief.choices.get(name) != value}
+        return "changed " + ", ".join(f"{name} = {value}" for name, value in changed.items())
+    return "composed with " + ", ".join(f"{name} = {choices[name]}" for name in decisions(brief.contracts))
