@@ -4,8 +4,9 @@ import http.client
 import json
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +56,46 @@ def decode(ids: list[int]) -> dict[str, Any]:
     return {"text": PARTS["engine"].tokenizer.decode(ids)}
 
 
-def sample(logits: np.ndarray, parameters: dict[str, Any], count: int) -> dict[str, Any]:
-    """`count` draws from one row of logits with one sampler."""
-    sampler = module("sampler").Sampler(**parameters)
+def sample(logits: np.ndarray, body: dict[str, Any] | None, count: int) -> dict[str, Any]:
+    """`count` draws from one row of logits, by the sampler that a request body asks for; None: the default one."""
+    kind = module("sampler").Sampler
+    sampler = kind() if body is None else kind.from_request(body)
     row = torch.from_numpy(logits)
     return {"tokens": [int(sampler(row)) for _ in range(count)]}
+
+
+def schedule(requests: int, cancelled: int, failing: int, max_waiting: int) -> dict[str, Any]:
+    """Submits `requests` to a scheduler while its first one is held up, cancels one, lets one fail.
+
+    The run of request i yields i and i + 100. Returns what each was given, its state, and how many were refused.
+    """
+    scheduling = module("scheduler")
+    gate, started = threading.Event(), threading.Event()
+
+    def run(request: Any) -> Iterator[int]:
+        started.set()
+        gate.wait(10)
+        number = request.prompt[0]
+        yield number
+        if number == failing:
+            raise RuntimeError("this request was made to fail")
+        yield number + 100
+
+    scheduler = scheduling.Scheduler(run, max_waiting)
+    said: list[list[int | None]] = [[] for _ in range(requests)]
+    held = [scheduling.Request([i], 2, said[i].append) for i in range(requests)]
+    refused = 0
+    for i, request in enumerate(held):
+        try:
+            scheduler.submit(request)
+        except scheduling.QueueFull:
+            refused += 1
+        if i == 0:
+            started.wait(10)  # the first one is running now, and no longer waits
+    scheduler.cancel(held[cancelled])
+    gate.set()
+    scheduler.close()
+    return {"said": said, "states": [request.state for request in held], "refused": refused}
 
 
 def start_server(
@@ -181,6 +217,7 @@ OPERATIONS = stages.OPERATIONS | {
     "tokenizer": tokenizer,
     "decode": decode,
     "sample": sample,
+    "schedule": schedule,
     "start_server": start_server,
     "http": http_request,
     "stop_server": stop_server,

@@ -23,10 +23,55 @@ def sampler(subject: Subject) -> Finding:
     for best in (0, vocab - 1, int(rng.integers(1, vocab - 1))):
         row = rng.normal(-50.0, 3.0, size=vocab).astype(np.float32)
         row[best] = row.max() + 1e-3
-        found = subject.call("sample", logits=row, parameters={"temperature": 0.0}, count=2).values["tokens"]
-        if found != [best, best]:
-            return failed(f"at temperature 0 the sampler must take the arg max {best}; it took {found}")
+        for body in (None, {"temperature": 0}):
+            found = subject.call("sample", logits=row, body=body, count=2).values["tokens"]
+            if found != [best, best]:
+                return failed(f"the sampler of {body or 'no parameters'} must take the arg max {best}; it took {found}")
+    if subject.facts.workload.decoding == "sample":
+        return distribution(subject, rng)
     return passed(f"the arg max of {vocab} logits, three places, twice each")
+
+
+def distribution(subject: Subject, rng: np.random.Generator) -> Finding:
+    """Drawn frequencies follow the softmax, nothing outside top_k is drawn, and a seed repeats its draws."""
+    vocab, count = subject.facts.model.vocab, 4000
+    row = np.full(vocab, -40.0, dtype=np.float32)
+    likely = rng.choice(vocab, 4, replace=False)
+    row[likely] = np.log([0.4, 0.3, 0.2, 0.1]).astype(np.float32)
+    seed = int(rng.integers(1 << 30))
+    body = {"temperature": 1.0, "seed": seed}
+    drawn = subject.call("sample", logits=row, body=body, count=count).values["tokens"]
+    if drawn != subject.call("sample", logits=row, body=body, count=count).values["tokens"]:
+        return failed("two samplers with the same seed drew different tokens")
+    shares = np.array([drawn.count(int(token)) for token in likely]) / count
+    off = float(np.abs(shares - [0.4, 0.3, 0.2, 0.1]).max())
+    if off > 0.04:  # five standard deviations of a share of 0.4
+        return failed(f"shares of 4 tokens with probabilities 0.4, 0.3, 0.2, 0.1 are {shares.tolist()}")
+    few = subject.call("sample", logits=row, body=body | {"top_k": 2}, count=200).values["tokens"]
+    if not set(few) <= {int(t) for t in likely[:2]}:
+        return failed(f"top_k of 2 drew {sorted(set(few))}, allowed are {sorted(int(t) for t in likely[:2])}")
+    return passed(
+        f"arg max at temperature 0; {count} draws within {off:.3f} of their probabilities; top_k and seed hold"
+    )
+
+
+def scheduler(subject: Subject) -> Finding:
+    """In order of admission; a full queue refuses; a cancelled or failed request ends and the next one is served."""
+    rng = subject.draws("scheduler")
+    waiting = int(rng.integers(4, 7))
+    cancelled, failing = (int(i) for i in rng.choice(np.arange(1, waiting + 1), 2, replace=False))
+    requests = waiting + 3  # one runs, `waiting` wait, two find the queue full
+    options = {"requests": requests, "cancelled": cancelled, "failing": failing, "max_waiting": waiting}
+    found = subject.call("schedule", **options).values
+    said: list[list[int | None]] = [[i, i + 100, None] for i in range(waiting + 1)] + [[], []]
+    said[cancelled], said[failing] = [None], [failing, None]
+    states = ["finished"] * (waiting + 1) + ["waiting", "waiting"]
+    states[cancelled], states[failing] = "cancelled", "failed"
+    wanted = {"said": said, "states": states, "refused": 2}
+    wrong = [f"{name}: expected {wanted[name]}, found {found[name]}" for name in wanted if found[name] != wanted[name]]
+    if wrong:
+        return failed(f"{requests} requests, {waiting} may wait, {cancelled} cancelled, {failing} fails: {wrong[0]}")
+    return passed(f"{requests} requests, {waiting} may wait: order, refusal, cancel and failure as agreed")
 
 
 def agreement(subject: Subject) -> Finding:
@@ -183,9 +228,10 @@ def chat_template(subject: Subject) -> Any:
 
 GATES = (
     Gate("sampler", "sampler", "integration", sampler),
-    Gate("tokenizer", "engine", "integration", tokenizer),
+    Gate("scheduler", "scheduler", "integration", scheduler),
+    Gate("tokenizer", "tokenizer", "integration", tokenizer),
     Gate("agreement", "engine", "integration", agreement),
-    Gate("batch", "scheduler", "integration", batch),
+    Gate("batch", "engine", "integration", batch),
     Gate("end_of_text", "engine", "integration", end_of_text),
     Gate("refusals", "engine", "integration", refusals),
 )

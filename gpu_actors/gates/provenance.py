@@ -3,6 +3,7 @@
 import ast
 from pathlib import Path
 
+from ckb.audit import violations
 from ckb.hashing import tree_files, tree_sha256
 from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
 from gpu_actors.sandbox import FORBIDDEN_PACKAGES
@@ -43,5 +44,18 @@ def loaded_modules(subject: Subject) -> Finding:
     return passed(f"{len(own)} modules, all from the tree; no forbidden package", modules=sorted(own))
 
 
-STATIC = (Gate("tree", "provenance", "execution", tree, level="L0"),)
+def audit(subject: Subject) -> Finding:
+    """What the tree imports, executes and loads, from its syntax trees alone (ckb.audit)."""
+    found = violations(subject.tree_dir, subject.job.engine.operators)
+    lines = [f"{item.file}:{item.line} {item.what}" for item in found]
+    if found:
+        return failed(f"{len(found)} violation(s); {lines[0]}", violations=lines)
+    operators = ", ".join(subject.job.engine.operators)
+    return passed(f"nothing but the standard library, an engine's libraries and {operators}")
+
+
+STATIC = (
+    Gate("tree", "provenance", "execution", tree, level="L0"),
+    Gate("audit", "provenance", "execution", audit, level="L0"),
+)
 RUNTIME = (Gate("loaded_modules", "provenance", "execution", loaded_modules, level="L0"),)
