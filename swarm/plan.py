@@ -174,20 +174,29 @@ def refuse_unsupported(target: Target) -> None:
 
 
 def possible_contracts(knowledge: Knowledge, facts: Facts) -> list[Contract]:
-    """The contracts that some assignment for these facts needs, in order of stage, module and place."""
-    every = list(knowledge.contracts.values())
-    options = decisions(every)
+    """The contracts that some assignment for these facts needs, and those whose decisions they ask about, in order of
+    stage, module and place."""
+    every = knowledge.contracts.values()
+    found = {contract.id: contract for contract in every if is_possible(contract, knowledge, facts)}
+    while True:
+        fragments = [f for f in knowledge.fragments.values() if f.contract in found]
+        texts = [row.applies_to for row in (*found.values(), *fragments)]
+        asked = {name for text in texts for name in predicate(text).choices()}
+        more = {c.id: c for c in every if c.id not in found and asked & c.decisions.keys()}
+        if not more:
+            return sorted(found.values(), key=lambda c: (STAGES.index(c.stage), c.module, c.order, c.id))
+        found |= more
 
-    def possible(contract: Contract) -> bool:
-        condition = predicate(contract.applies_to)
-        names = sorted(condition.choices())
-        for values in itertools.product(*(options.get(name, ()) for name in names)):
-            choices = dict(zip(names, values, strict=True))
-            if condition.holds(facts, choices) and satisfiable(choices, knowledge, facts):
-                return True
-        return False
 
-    return sorted(filter(possible, every), key=lambda c: (STAGES.index(c.stage), c.module, c.order, c.id))
+def is_possible(contract: Contract, knowledge: Knowledge, facts: Facts) -> bool:
+    """Whether some assignment that the facts allow puts a contract in force."""
+    condition, options = predicate(contract.applies_to), decisions(knowledge.contracts.values())
+    names = sorted(condition.choices())
+    for values in itertools.product(*(options.get(name, ()) for name in names)):
+        choices = dict(zip(names, values, strict=True))
+        if condition.holds(facts, choices) and satisfiable(choices, knowledge, facts):
+            return True
+    return False
 
 
 def satisfiable(choices: Mapping[str, Choice], knowledge: Knowledge, facts: Facts) -> bool:

@@ -1,0 +1,151 @@
+"""From a Target to its frozen Plan."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.roofline.floor import Machine
+from ckb.build import ensure_store
+from ckb.errors import UserError
+from ckb.facts import PlatformFacts
+from ckb.gaps import GapError
+from ckb.records import STAGES
+from ckb.schemas import Fragment, Platform
+from ckb.store import Store
+from swarm.plan import Plan, coverage_of, make_plan
+from swarm.target import Target, parse_target
+from tests.unit.ckb.samples import CONFIG, FACTS, write_checkpoint
+
+PLATFORM = FACTS.platform.model_copy(update={"accelerator": "cpu", "compiler": "c++", "isa": ("avx2", "fma")})
+
+
+def measure(platform: PlatformFacts) -> Machine:
+    return Machine(read_gb_s=10.0, peak_gflop_s=100.0)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return with_a_cpu(ensure_store(tmp_path_factory.mktemp("store")))
+
+
+def with_a_cpu(store: Store) -> Store:
+    row = Platform(
+        id="any-cpu",
+        title="Any CPU",
+        accelerator="cpu",
+        dtypes=("float32",),
+        applies_to="platform.accelerator == 'cpu'",
+    )
+    store.append({"platforms": [row]}, message="a platform", by="test")
+    return store
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("models") / "tiny")
+
+
+def target(checkpoint: Path, **sections: Any) -> Target:
+    workload = {"prompt_tokens": [4, 8], "new_tokens": [8]}
+    return parse_target({"model": {"path": str(checkpoint)}, "workload": workload, **sections}, "t.yaml")
+
+
+@pytest.fixture(scope="module")
+def plan(store: Store, checkpoint: Path) -> Plan:
+    return make_plan(target(checkpoint), store, PLATFORM, measure)
+
+
+def test_a_plan_covers_every_stage_and_each_contract_has_its_test(plan: Plan) -> None:
+    assert {contract.stage for contract in plan.contracts} == set(STAGES)
+    order = [STAGES.index(contract.stage) for contract in plan.contracts]
+    assert order == sorted(order)
+    assert {contract.test for contract in plan.contracts} <= {test.id for test in plan.tests}
+    assert len(set(plan.contract_ids)) == len(plan.contracts)
+
+
+def test_a_plan_holds_the_targets_numbers(plan: Plan) -> None:
+    cache = next(contract for contract in plan.contracts if contract.id == "kv-cache")
+    keys = next(function for function in cache.interface if function.name == "KVCache.keys")
+    assert keys.returns[0].shape == (str(CONFIG["num_key_value_heads"]), "length", "4")
+    assert [(s.prompt_tokens, s.new_tokens) for s in plan.scenarios] == [(4, 8), (8, 8)]
+    assert plan.facts.workload.max_context == 16
+    assert (plan.metric, plan.direction, plan.unit) == ("tpot_ms", "min", "ms")
+    assert plan.bound > 0
+    assert plan.max_memory_bytes == PLATFORM.memory_bytes
+
+
+def test_the_space_offers_choices_and_says_what_they_affect(plan: Plan) -> None:
+    assert {"torch", "native"} <= set(plan.space["linear"])
+    assert all(len(values) > 1 for values in plan.space.values())
+    assert plan.affects.keys() == plan.space.keys()
+
+
+def test_without_a_compiler_the_native_contracts_are_no_part_of_the_plan(store: Store, checkpoint: Path) -> None:
+    bare = PLATFORM.model_copy(update={"compiler": None})
+    small = make_plan(target(checkpoint), store, bare, measure)
+    assert "native" not in small.space.get("linear", ())
+    assert "cpp-vectors" not in small.contract_ids
+
+
+def test_a_plan_survives_json_with_its_hash_and_notices_a_change(plan: Plan) -> None:
+    again = Plan.model_validate_json(plan.model_dump_json(indent=1))
+    assert again == plan
+    assert again.sha256 == plan.sha256
+    assert plan.model_copy(update={"draw": plan.draw + 1}).sha256 != plan.sha256
+
+
+def test_seeds_are_the_same_for_the_same_purpose_and_differ_between_runs(
+    plan: Plan, store: Store, checkpoint: Path
+) -> None:
+    assert plan.seed_of("verdict", "s1-c0", "1") == plan.seed_of("verdict", "s1-c0", "1")
+    assert plan.seed_of("verdict", "s1-c0", "1") != plan.seed_of("verdict", "s1-c0", "2")
+    assert plan.seed_of("a", "bc") != plan.seed_of("ab", "c")
+    other = make_plan(target(checkpoint), store, PLATFORM, measure)
+    assert other.seed_of("verdict") != plan.seed_of("verdict")
+
+
+def test_the_checkpoints_hash_changes_with_its_tensors(plan: Plan, store: Store, tmp_path: Path) -> None:
+    wider = write_checkpoint(tmp_path / "wider", {**CONFIG, "intermediate_size": 16})
+    assert make_plan(target(wider), store, PLATFORM, measure).checkpoint != plan.checkpoint
+
+
+UNSUPPORTED: list[tuple[dict[str, Any], str]] = [
+    ({"hardware": {"pool": "farm"}}, "hardware.pool: 'farm' asked for, this version offers 'local' alone"),
+    ({"workload": {"kind": "poisson"}}, "workload.kind: 'poisson' asked for"),
+    ({"constraints": {"mode": {"serve": "server"}}}, "constraints.mode.serve"),
+    ({"constraints": {"tensor_parallel": 2}}, "constraints.tensor_parallel: 2 asked for"),
+    ({"libraries": "forbid"}, "libraries: 'forbid' asked for"),
+    ({"objective": {"stages": [{"metric": "tpot_ms"}]}}, "objective.stages"),
+]
+
+
+@pytest.mark.parametrize(("sections", "message"), UNSUPPORTED)
+def test_what_this_version_cannot_do_is_refused_and_not_passed_over(
+    sections: dict[str, Any], message: str, store: Store, checkpoint: Path
+) -> None:
+    with pytest.raises(UserError, match=message):
+        make_plan(target(checkpoint, **sections), store, PLATFORM, measure)
+
+
+def test_a_gap_names_the_contract_and_costs_no_measurement(checkpoint: Path, tmp_path: Path) -> None:
+    holed = with_a_cpu(ensure_store(tmp_path / "store"))
+    rope = [f for f in holed.rows(Fragment) if f.contract == "rope"]
+    gone = [f.model_copy(update={"status": "deprecated"}) for f in rope]
+    holed.overwrite({"fragments": gone}, parent=holed.latest, message="a hole", by="test")
+
+    def never(platform: PlatformFacts) -> Machine:
+        raise AssertionError("measured for nothing")
+
+    with pytest.raises(GapError, match="rope") as error:
+        make_plan(target(checkpoint), holed, PLATFORM, never)
+    assert any(gap.subject == "rope" for gap in error.value.gaps)
+    found = coverage_of(target(checkpoint), holed, PLATFORM)
+    assert 0 < found.percent < 100
+
+
+def test_the_users_files_are_hashed_into_the_plan(store: Store, checkpoint: Path, tmp_path: Path) -> None:
+    reference = tmp_path / "reference.py"
+    reference.write_text("def generate(): ...\n")
+    made = make_plan(target(checkpoint, user={"reference": str(reference)}), store, PLATFORM, measure)
+    assert list(made.user_files) == [str(reference)]
