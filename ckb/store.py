@@ -203,9 +203,12 @@ class Store:
 
     def _data(self, file: DataFile) -> pa.Buffer:
         try:
-            return self.storage.read(file.path)
+            data = self.storage.read(file.path)
         except FileNotFoundError:
             raise UserError(f"{self.storage} is damaged: {file.path} is missing ({file.rows} rows)") from None
+        if data.size != file.bytes:
+            raise UserError(f"{self.storage} is damaged: {file.path} has {data.size} bytes of {file.bytes}")
+        return data
 
     def _commit(
         self,

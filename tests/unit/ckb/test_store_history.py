@@ -1,0 +1,126 @@
+"""Log, diff, blame, vacuum and verify."""
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from ckb.errors import UserError
+from ckb.history import RowChange, blame, diff
+from ckb.maintenance import vacuum, verify
+from ckb.manifest import CHECKPOINT_EVERY
+from ckb.schemas import Experience
+from ckb.store import Store
+from ckb.versions import manifest_path
+from ckb.views import counts, log_lines, show, show_row
+from tests.unit.ckb.samples import ROWS, experience
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Versions: 1 adds a and b, 2 a run, 3 changes b and adds c."""
+    store = Store.create(tmp_path / "store")
+    store.append({"experience": [experience("a"), experience("b")]}, message="two", by="ann")
+    store.append({"runs": [ROWS["runs"]]}, message="a run", by="bob")
+    changed = [experience("b", effect=0.5), experience("c")]
+    store.overwrite({"experience": changed}, parent=2, message="better", by="cy")
+    return store
+
+
+def test_diff_names_the_rows_and_the_fields_that_differ(store: Store) -> None:
+    changes = diff(store, 1, 3)
+    assert [(c.table, c.id, c.kind) for c in changes] == [
+        ("experience", "b", "changed"), ("experience", "c", "added"), ("runs", "a", "added"),
+    ]  # fmt: skip
+    assert changes[0] == RowChange("experience", "b", "changed", {"effect": (None, 0.5)})
+    assert [(c.id, c.kind) for c in diff(store, 3, 1)] == [("b", "changed"), ("c", "removed"), ("a", "removed")]
+    assert diff(store, 2, 2) == []
+
+
+def test_blame_names_the_commit_that_wrote_the_row(store: Store) -> None:
+    assert [blame(store, "experience", id).version for id in "abc"] == [1, 3, 3], "a was only rewritten by version 3"
+    assert blame(store, "experience", "b", 2).by == "ann"
+    with pytest.raises(UserError, match="no row 'c' at version 2"):
+        blame(store, "experience", "c", 2)
+
+
+def test_the_views_show_what_happened_and_what_is_there(store: Store) -> None:
+    store.tag("gold", 3)
+    lines = log_lines(store)
+    assert [(line.version, line.by, line.message, line.rows, line.tags) for line in lines] == [
+        (3, "cy", "better", {"experience": 2}, ("gold",)),
+        (2, "bob", "a run", {"runs": 1}, ()),
+        (1, "ann", "two", {"experience": 2}, ()),
+        (0, "store", "empty", {}, ()),
+    ]
+    assert (counts(store)["experience"], counts(store, 2)["experience"], counts(store)["traces"]) == (3, 2, 0)
+    assert [row.id for row in show(store, "experience")] == ["a", "b", "c"]
+    assert show_row(store, "experience", "b", 2) == experience("b")
+    with pytest.raises(UserError, match="no row 'z' at version 3"):
+        show_row(store, "experience", "z")
+
+
+def hours_from_now(hours: float) -> datetime:
+    return datetime.now(UTC) + timedelta(hours=hours)
+
+
+def test_vacuum_keeps_what_a_version_within_the_grace_period_needs(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "store/data/orphan.parquet").write_bytes(b"of a killed writer")
+    (tmp_path / "store/versions/.x.tmp").write_bytes(b"of another")
+    assert vacuum(store, timedelta(hours=1), by="me") == []
+    assert store.latest == 3
+    deleted = vacuum(store, timedelta(hours=1), by="me", now=hours_from_now(2))
+    assert len(deleted) == 3, "two leftovers, and the file that version 3 replaced"
+    assert {"data/orphan.parquet", "versions/.x.tmp"} < set(deleted)
+    assert sorted(row.id for row in store.rows(Experience)) == ["a", "b", "c"]
+    with pytest.raises(UserError, match="version 1 was vacuumed away; the oldest that can be read is 3"):
+        store.rows(Experience, 1)
+    assert verify(store) == []
+    assert [manifest.operation for manifest in Store(tmp_path / "store").log()][:2] == ["vacuum", "overwrite"]
+    assert vacuum(store, timedelta(hours=1), by="me", now=hours_from_now(2)) == [], "nothing is left to do"
+
+
+def test_vacuum_never_goes_below_a_tag(store: Store) -> None:
+    store.tag("gold", 2)
+    assert vacuum(store, timedelta(0), by="me", now=hours_from_now(2)) == []
+    assert [sorted(row.id for row in store.rows(Experience, v)) for v in ("gold", 3)] == [["a", "b"], ["a", "b", "c"]]
+
+
+def test_a_vacuumed_version_stays_away_over_checkpoints(store: Store, tmp_path: Path) -> None:
+    vacuum(store, timedelta(0), by="me", now=hours_from_now(2))
+    for n in range(CHECKPOINT_EVERY):
+        store.append({"experience": [experience(f"{n}")]}, message="m", by="b")
+    with pytest.raises(UserError, match="vacuumed away"):
+        Store(tmp_path / "store").rows(Experience, 1)
+    assert verify(store) == []
+
+
+def test_verify_finds_every_kind_of_damage(store: Store, tmp_path: Path) -> None:
+    assert verify(store) == []
+    data = sorted((tmp_path / "store/data").iterdir(), key=lambda path: path.stat().st_mtime)
+    manifest = tmp_path / "store" / manifest_path(2)
+    for path, content, fault in (
+        (data[0], data[0].read_bytes()[:-1], "bytes, the manifest says"),
+        (data[0], bytes(data[0].stat().st_size), "the checksum does not fit"),
+        (data[1], None, "missing, it had 1 rows"),
+        (manifest, manifest.read_bytes().replace(b"a run", b"a fun"), "the checksum does not fit"),
+        (manifest, b"{", "is no JSON|EOF|damaged"),
+        (manifest, None, "No such file"),
+    ):
+        kept = path.read_bytes()
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+        faults = verify(store)
+        assert len(faults) == 1, (path, faults)
+        assert any(words in faults[0] for words in fault.split("|")), faults
+        path.write_bytes(kept)
+    assert verify(store) == []
+
+
+def test_a_damaged_data_file_is_named_when_it_is_read(store: Store, tmp_path: Path) -> None:
+    for path in (tmp_path / "store/data").iterdir():
+        os.truncate(path, path.stat().st_size - 9)
+    with pytest.raises(UserError, match=r"damaged: data/experience-.*\.parquet"):
+        store.rows(Experience)
