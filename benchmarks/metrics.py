@@ -3,7 +3,7 @@
     METRICS["tpot_p99_ms"].value(rows)
 
 Rows are timed generations of one scenario (same prompt length and new tokens), void ones left out. Two metrics are of
-the process and not of a generation; they need what was measured of the arm: METRICS["peak_memory_bytes"].value(rows, arm).
+the process and not of a generation, and need what was measured of the arm: METRICS["startup_s"].value(rows, arm).
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -12,7 +12,7 @@ import psutil
 
 PROC = Path("/proc")
 PAGE = os.sysconf("SC_PAGE_SIZE")
-TICK = os.sysconf("SC_CLK_TCK")
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 GONE = (FileNotFoundError, ProcessLookupError)
 
 
@@ -72,7 +72,7 @@ def cpu_seconds(pids: list[int]) -> float:
     for pid in pids:
         with contextlib.suppress(*GONE):
             total += sum(map(int, _stat(pid)[11:15]))
-    return total / TICK
+    return total * TICK_S
 
 
 def machine_cpu_seconds() -> float:

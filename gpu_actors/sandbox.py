@@ -100,6 +100,8 @@ class Sandbox:
         self.killed: str | None = None
         """Why the parent ended the group, or None."""
         self.peak_rss_bytes = 0
+        self.sample_s = SAMPLE_S
+        """Time between two looks at the tree's memory; may be changed at any time."""
         self._output = bytearray()
         self._output_bytes = 0
         self._seen: dict[int, float] = {}
@@ -240,7 +242,7 @@ class Sandbox:
                 return
 
     def _watch(self, memory_limit: int) -> None:
-        while not self._closing.wait(SAMPLE_S):
+        while not self._closing.wait(self.sample_s):
             members = processes.tree(self.pid)
             for pid in members:
                 if pid not in self._seen:

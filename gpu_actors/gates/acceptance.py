@@ -5,14 +5,16 @@ token counts as right when the oracle's logit of it is within twice the referenc
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from benchmarks import prompts
 from ckb.errors import UserError
+from ckb.facts import Facts
 from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.compare import rms
-from gpu_actors.reference import Evaluation
+from gpu_actors.reference import Evaluation, Reference
 
 NEW_TOKENS = 64
 COUNT = 8
@@ -29,53 +31,67 @@ class Case:
 
     prompt: list[int]
     continuation: list[int]
-    positions: list[int]
-    """Sampled positions of the prompt, then every position that predicts a new token."""
     samples: list[int]
+    """Positions whose whole row of logits is compared: spread over the prompt and the continuation."""
     evaluation: Evaluation
+    """At these and at every position that predicts a new token."""
 
 
-def new_tokens(subject: Subject) -> int:
-    """64, or half of the context where the Target's is too short for that."""
-    return min(NEW_TOKENS, subject.facts.workload.max_context // 2)
+@dataclass(frozen=True)
+class Plan:
+    """Which prompts are asked, of one checkpoint."""
+
+    checkpoint: Path
+    facts: Facts
+    full: bool
+    seed: int
+
+    @property
+    def new_tokens(self) -> int:
+        """64, or half of the context where the Target's is too short for that."""
+        return min(NEW_TOKENS, self.facts.workload.max_context // 2)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Prompt lengths, growing by a constant factor up to what the level and the Target allow."""
+        context = min(self.facts.workload.max_context, self.facts.model.max_positions)
+        longest = (context if self.full else min(context, SCREEN_CONTEXT)) - self.new_tokens
+        if longest < 1:
+            raise UserError(
+                f"a context of {context} tokens leaves no room for a prompt and {self.new_tokens} new tokens"
+            )
+        return [max(1, round(n)) for n in np.geomspace(min(3, longest), longest, COUNT)]
+
+    def prompts(self) -> list[list[int]]:
+        """Those of `screen` depend on the checkpoint alone, so that the reference answers them once; `full` adds as
+        many that are drawn for this verdict."""
+        drawn = prompts.cut(self.checkpoint, self.lengths, seed=0)
+        return drawn + (prompts.cut(self.checkpoint, self.lengths, seed=1 + self.seed) if self.full else [])
+
+    def cases(self, reference: Reference) -> list[Case]:
+        return [self._case(reference, prompt) for prompt in self.prompts()]
+
+    def _case(self, reference: Reference, prompt: list[int]) -> Case:
+        continuation = reference.greedy(prompt, self.new_tokens)
+        sequence = prompt + continuation
+        generating = list(range(len(prompt) - 1, len(sequence) - 1))
+        half = SAMPLES // 2
+        samples = sorted(
+            {*np.linspace(0, len(prompt) - 1, half, dtype=int).tolist(), *generating[:: len(generating) // half or 1]}
+        )
+        evaluation = reference.evaluate(sequence, sorted({*samples, *generating}), samples)
+        return Case(prompt, continuation, samples, evaluation)
 
 
-def lengths(subject: Subject) -> list[int]:
-    """Prompt lengths, growing by a constant factor up to what the level and the Target allow."""
-    context = min(subject.facts.workload.max_context, subject.facts.model.max_positions)
-    longest = (context if subject.job.acceptance == "full" else min(context, SCREEN_CONTEXT)) - new_tokens(subject)
-    if longest < 1:
-        raise UserError(f"a context of {context} tokens leaves no room for a prompt and {NEW_TOKENS} new tokens")
-    return [max(1, round(n)) for n in np.geomspace(min(3, longest), longest, COUNT)]
-
-
-def cases(subject: Subject) -> list[Case]:
-    """The prompts of `screen` depend on the checkpoint alone, so that the reference answers them once; `full` adds
-    a set that is drawn for this verdict."""
-    drawn = prompts.cut(subject.checkpoint, lengths(subject), seed=0)
-    if subject.job.acceptance == "full":
-        drawn += prompts.cut(subject.checkpoint, lengths(subject), seed=1 + subject.job.seed)
-    return [case(subject, prompt) for prompt in drawn]
-
-
-def case(subject: Subject, prompt: list[int]) -> Case:
-    continuation = subject.reference.greedy(prompt, new_tokens(subject))
-    sequence = prompt + continuation
-    generating = list(range(len(prompt) - 1, len(sequence) - 1))
-    spread = (
-        np.linspace(0, len(prompt) - 1, SAMPLES // 2, dtype=int).tolist() + generating[:: len(generating) // 8 or 1]
-    )
-    samples = sorted(set(spread))
-    positions = sorted({*samples, *generating})
-    evaluation = subject.reference.evaluate(sequence, positions, samples)
-    return Case(prompt, continuation, positions, samples, evaluation)
+def plan(subject: Subject) -> Plan:
+    return Plan(subject.checkpoint, subject.facts, subject.job.acceptance == "full", subject.job.seed)
 
 
 def logits(subject: Subject) -> Finding:
     """Largest and mean square error against the oracle, each at most twice the reference's own in that sequence."""
     subject.load_engine()
     rows, worst, agreed, positions = [], 0.0, 0, 0
-    for item in cases(subject):
+    for item in plan(subject).cases(subject.reference):
         reply = subject.call("logits", tokens=item.prompt + item.continuation, positions=item.samples)
         found, exact = reply.arrays["rows"], item.evaluation.rows
         if reply.values["dtype"] != "torch.float32" or found.shape != exact.shape or not np.isfinite(found).all():
@@ -114,7 +130,7 @@ class Walk:
 def greedy(subject: Subject) -> Finding:
     subject.load_engine()
     walk = Walk()
-    items = cases(subject)
+    items = plan(subject).cases(subject.reference)
     for item in items:
         wanted = len(item.continuation)
         found = subject.call("generate", prompts=[item.prompt], max_new_tokens=wanted, ignore_eos=True).values["tokens"]

@@ -1,0 +1,197 @@
+"""Times several engines in turn, in one run, on the same fresh prompts, with the clock in this process.
+
+All arms are loaded first, one process each; while one is timed the others wait for a request. A group is one repeat of
+one scenario: every arm once, on prompts that nobody has seen before, in an order that rotates from group to group. The
+first groups warm up and are not recorded. End tokens are ignored, so that lengths are exact.
+
+A row is void, and says why, when foreign processes used more than 5% of the machine while its clock ran, when it is
+faster than memory allows, or when its tokens are wrong. A group that foreign load spoiled is measured again.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks import prompts
+from gpu_actors.arms import EngineRunner, HuggingFaceRunner, Runner
+from gpu_actors.child import ChildFailure
+from gpu_actors.jobs import Arm, ArmResult, Benchmark, BenchmarkJob, Row, Scenario
+from gpu_actors.machine import ForeignLoad, read_ceiling, too_fast
+
+FOREIGN_LIMIT = 0.05
+WATCH_S = 0.5
+"""Between samples of memory while a clock runs: sampling costs processor time too."""
+
+
+Status = Literal["OK", "CRASHED", "TIMEOUT", "WRONG"]
+
+
+@dataclass
+class Entrant:
+    """One arm while the run goes on."""
+
+    name: str
+    runner: Runner
+    status: Status = "OK"
+    detail: str = ""
+    load_s: float = 0.0
+    last: dict[Scenario, tuple[list[int], list[int]]] = field(default_factory=dict)
+    """Prompt and tokens of the latest timed generation of each scenario."""
+
+    def drop(self, failure: ChildFailure) -> None:
+        self.status = "TIMEOUT" if failure.kind == "TIMEOUT" else "CRASHED"
+        self.detail = f"{failure.kind}: {failure}"[:500]
+
+    def result(self) -> ArmResult:
+        return ArmResult(
+            arm=self.name,
+            status=self.status,
+            detail=self.detail,
+            load_s=self.load_s,
+            peak_rss_bytes=self.runner.child.sandbox.peak_rss_bytes,
+        )
+
+
+class Benchmarker:
+    """Runs one paired benchmark. The caller holds the device's lease."""
+
+    def __init__(self, job: BenchmarkJob, cache_dir: Path):
+        self.job = job
+        self._cache_dir = cache_dir
+        self._deadline = time.monotonic() + job.deadline_s
+        self._entrants: list[Entrant] = []
+        self._rows: list[Row] = []
+        self._groups = 0
+        self._timed = 0
+        self._ceiling = 0.0
+
+    def run(self) -> Benchmark:
+        start = time.monotonic()
+        self._ceiling = read_ceiling(self.job.facts.platform.cores)
+        try:
+            for arm in self.job.arms:
+                self._enter(arm)
+            for scenario in self.job.scenarios:
+                self._measure(scenario)
+            for entrant in self._entrants:
+                self._check_outputs(entrant)
+            results = tuple(entrant.result() for entrant in self._entrants)
+        finally:
+            for entrant in self._entrants:
+                entrant.runner.child.close()
+        self._ceiling = max(self._ceiling, read_ceiling(self.job.facts.platform.cores))
+        return Benchmark(
+            rows=tuple(self._judged()),
+            arms=results,
+            read_gb_s=self._ceiling,
+            repeats=self.job.repeats,
+            warmup=self.job.warmup,
+            prompts=f"{prompts.DESCRIPTION}; end tokens ignored",
+            device=self.job.facts.platform.name,
+            seconds=time.monotonic() - start,
+        )
+
+    @property
+    def _left(self) -> float:
+        return self._deadline - time.monotonic()
+
+    @property
+    def _active(self) -> list[Entrant]:
+        return [entrant for entrant in self._entrants if entrant.status == "OK"]
+
+    def _enter(self, arm: Arm) -> None:
+        runner: Runner
+        if arm.engine:
+            runner = EngineRunner(arm, self._cache_dir)
+        else:
+            runner = HuggingFaceRunner(Path(self.job.checkpoint), self.job.facts)
+        entrant = Entrant(arm.name, runner)
+        self._entrants.append(entrant)
+        try:
+            runner.load(self._left)
+            entrant.load_s = (time.perf_counter_ns() - runner.child.started_ns) / 1e9
+            runner.child.sandbox.sample_s = WATCH_S
+        except ChildFailure as failure:
+            entrant.drop(failure)
+
+    def _measure(self, scenario: Scenario) -> None:
+        for _ in range(self.job.warmup):
+            self._group(scenario, repeat=None)
+        spare = self.job.repeats
+        repeat = 0
+        while repeat < self.job.repeats and self._active and self._left > 0:
+            rows = self._group(scenario, repeat)
+            self._rows += rows
+            spoiled = any(row.void for row in rows)
+            if spoiled and spare > 0:
+                spare -= 1  # again, on other prompts; the void rows stay in the record
+            else:
+                repeat += 1
+
+    def _group(self, scenario: Scenario, repeat: int | None) -> list[Row]:
+        """Every active arm once on the same fresh prompt. `repeat` None: a warm-up, not recorded."""
+        seed = self.job.seed * 100_003 + self._groups
+        (prompt,) = prompts.cut(Path(self.job.checkpoint), [scenario.prompt_tokens], seed)
+        active = self._active
+        turn = self._groups % len(active) if active else 0
+        self._groups += 1
+        rows = []
+        for entrant in active[turn:] + active[:turn]:
+            try:
+                row = self._time(entrant, scenario, prompt, repeat or 0)
+                if repeat is not None:
+                    rows.append(row)
+            except ChildFailure as failure:
+                entrant.drop(failure)
+        return rows
+
+    def _time(self, entrant: Entrant, scenario: Scenario, prompt: list[int], repeat: int) -> Row:
+        self._timed += 1
+        load = ForeignLoad(entrant.runner.child)
+        start = time.perf_counter_ns()
+        events = list(entrant.runner.stream(prompt, scenario.new_tokens, self._left))
+        foreign = load.share()
+        tokens = [event.value for event in events]
+        void = f"foreign processes used {foreign:.0%} of the machine" if foreign > FOREIGN_LIMIT else None
+        if len(tokens) != scenario.new_tokens or not all(self._is_token(token) for token in tokens):
+            void = f"asked for {scenario.new_tokens} tokens, found {len(tokens)}: {str(tokens[:4])[:60]}"
+            entrant.status, entrant.detail = "WRONG", void
+        else:
+            entrant.last[scenario] = (prompt, tokens)
+        times = [(event.at_ns - start) / 1e6 for event in events] or [0.0]
+        first, last = times[0], times[-1]
+        tpot = (last - first) / max(1, len(times) - 1)
+        return Row(
+            arm=entrant.name,
+            prompt_tokens=scenario.prompt_tokens,
+            new_tokens=scenario.new_tokens,
+            repeat=repeat,
+            order=self._timed,
+            ttft_ms=first,
+            tpot_ms=tpot,
+            latency_ms=last,
+            decode_tok_s=1000 / tpot if tpot else 0.0,
+            foreign_cpu=foreign,
+            void=void,
+        )
+
+    def _is_token(self, token: Any) -> bool:
+        return isinstance(token, int) and 0 <= token < self.job.facts.model.vocab
+
+    def _check_outputs(self, entrant: Entrant) -> None:
+        """What was said while the clock ran must be what the arm itself holds to be most likely."""
+        for prompt, tokens in entrant.last.values():
+            try:
+                if entrant.status == "OK" and (fault := entrant.runner.fault(prompt, tokens, max(60.0, self._left))):
+                    entrant.status, entrant.detail = "WRONG", fault
+            except ChildFailure as failure:
+                entrant.drop(failure)
+
+    def _judged(self) -> Iterator[Row]:
+        """The rows, void where their arm turned out wrong, or where they are faster than memory allows."""
+        wrong = {entrant.name: entrant.detail for entrant in self._entrants if entrant.status == "WRONG"}
+        for row in self._rows:
+            reason = row.void or wrong.get(row.arm) or too_fast(row, self.job.facts, self._ceiling)
+            yield row.model_copy(update={"void": reason})

@@ -1,0 +1,67 @@
+"""A device: the plain class that an actor is made of. It leases the hardware, judges, times and profiles."""
+
+from pathlib import Path
+
+from benchmarks import prompts
+from ckb.facts import Facts
+from gpu_actors.benchmarker import Benchmarker
+from gpu_actors.child import ENGINE, Child
+from gpu_actors.gates.acceptance import Plan
+from gpu_actors.jobs import Benchmark, BenchmarkJob, EngineJob, Profile, Verdict, VerifyJob
+from gpu_actors.lease import Lease, physical_devices
+from gpu_actors.machine import read_ceiling
+from gpu_actors.reference import Reference
+from gpu_actors.verifier import Verifier, confinement
+
+PROFILE_PROMPT = 64
+PROFILE_STEPS = 16
+
+
+class Device:
+    """One device group of one host. No method imports torch here: tensors live in child processes."""
+
+    def __init__(self, name: str, cache_dir: str | Path):
+        """`name`: the accelerator, cpu or cuda. `cache_dir`: reference outputs and compiled kernels."""
+        self.name = name
+        self._cache_dir = Path(cache_dir)
+
+    def __repr__(self) -> str:
+        return f"device {self.name}"
+
+    def verify(self, job: VerifyJob) -> Verdict:
+        """Runs the gates. A wrong candidate is a Verdict, never an exception."""
+        with self._lease(exclusive=False):
+            return Verifier(self._cache_dir).verify(job)
+
+    def benchmark(self, job: BenchmarkJob) -> Benchmark:
+        """Times the arms in turn while nobody else of ours uses the device."""
+        with self._lease(exclusive=True):
+            return Benchmarker(job, self._cache_dir).run()
+
+    def profile(self, job: EngineJob) -> Profile:
+        """Where a decode step's time goes. Raises ChildFailure for an engine that no gate has passed."""
+        context = job.facts.workload.max_context
+        length = min(PROFILE_PROMPT, context // 2)
+        (prompt,) = prompts.cut(Path(job.checkpoint), [length], seed=0)
+        steps = min(PROFILE_STEPS, context - length - 1)
+        with self._lease(exclusive=True), Child(ENGINE, confinement(job, self._cache_dir)) as child:
+            child.call("open", 60.0, tree_dir=job.tree_dir, threads=job.facts.platform.cores)
+            arguments = {"checkpoint": job.checkpoint, "prompt": prompt, "steps": steps, "capacity": context}
+            found = child.call("profile", 300.0, **arguments).values
+        return Profile(shares={str(k): float(v) for k, v in found["shares"].items()}, step_ms=float(found["step_ms"]))
+
+    def reference(self, checkpoint: str, facts: Facts) -> float:
+        """Has Hugging Face answer everything that the screen acceptance asks, so that later verdicts find it cached.
+        Returns the seconds that took; 0 when all of it was there."""
+        plan = Plan(Path(checkpoint), facts, full=False, seed=0)
+        with self._lease(exclusive=False), Reference(self._cache_dir, Path(checkpoint), facts) as reference:
+            plan.cases(reference)
+            return reference.seconds
+
+    def ceiling(self, threads: int) -> float:
+        """Best streaming read of the device's memory, GB/s."""
+        with self._lease(exclusive=True):
+            return read_ceiling(threads)
+
+    def _lease(self, *, exclusive: bool) -> Lease:
+        return Lease(physical_devices(self.name), exclusive=exclusive)

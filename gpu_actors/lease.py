@@ -1,0 +1,73 @@
+"""Leases of physical devices, between processes and runs on one host: a lock file each.
+
+Timing takes a device exclusively; gates share it. Two runs on one host don't know of each other, but both know the
+file. The kernel releases a lock when its holder dies, however it dies.
+"""
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from ckb.errors import UserError
+
+FOLDER = Path("/tmp/enginesmith-leases")
+"""The same for every user and run of the host, whatever their TMPDIR says."""
+POLL_S = 0.2
+
+
+def physical_devices(accelerator: str) -> tuple[str, ...]:
+    """Names of the devices that this process may use: the CPU is one device, a GPU one each."""
+    if accelerator == "cpu":
+        return ("cpu",)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+    return tuple(f"{accelerator}-{index.strip()}" for index in sorted(visible.split(",")))
+
+
+class Lease:
+    """Holds devices while it is entered. Waits for others; raises UserError after `patience_s`."""
+
+    def __init__(self, devices: tuple[str, ...], *, exclusive: bool, patience_s: float = 1800.0, folder: Path = FOLDER):
+        self._devices = devices
+        self._mode = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+        self._patience_s = patience_s
+        self._folder = folder
+        self._held: list[int] = []
+
+    def __enter__(self) -> "Lease":
+        deadline = time.monotonic() + self._patience_s
+        try:
+            for device in self._devices:  # in one order everywhere, so that two waiters can't block each other
+                self._held.append(self._open(device))
+                self._lock(device, self._held[-1], deadline)
+        except BaseException:
+            self.release()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        while self._held:
+            os.close(self._held.pop())  # closing the last descriptor drops the lock
+
+    def _open(self, device: str) -> int:
+        old = os.umask(0)  # other users of the host must be able to open the same files
+        try:
+            self._folder.mkdir(mode=0o1777, parents=True, exist_ok=True)
+            return os.open(self._folder / f"{device}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        finally:
+            os.umask(old)
+
+    def _lock(self, device: str, fd: int, deadline: float) -> None:
+        while True:
+            try:
+                return fcntl.flock(fd, self._mode | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise UserError(
+                        f"device {device} has been leased by another run for over {self._patience_s:.0f} s "
+                        f"({self._folder / device}.lock); wait for that run or end it"
+                    ) from None
+                time.sleep(POLL_S)
