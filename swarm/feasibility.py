@@ -22,7 +22,7 @@ INTERPRETER_BYTES = 300 * 2**20
 """A Python process with torch and a tokenizer in it, before it loads a model: 280 MiB measured."""
 
 
-class Feasibility(Frozen):
+class Memory(Frozen):
     """What an engine for the Target needs at least, against what there is."""
 
     weight_bytes: int
@@ -31,12 +31,17 @@ class Feasibility(Frozen):
     """Activations and logits of the longest prompt, and the interpreter with torch."""
     allowed_bytes: int
     """The tighter of constraints.max_memory_gib and the platform's memory."""
-    read_gb_s: float
-    """Read bandwidth that the bound was computed with."""
 
     @property
     def needed_bytes(self) -> int:
         return self.weight_bytes + self.kv_bytes + self.workspace_bytes
+
+
+class Feasibility(Memory):
+    """That a Target can be met: memory, and the ceiling that its bound was computed with."""
+
+    read_gb_s: float
+    """Measured read bandwidth of the platform's memory."""
 
 
 @dataclass(frozen=True)
@@ -75,18 +80,17 @@ def facts_of(target: Target, model: ModelFacts, platform: PlatformFacts) -> Fact
     return Facts(model=model, platform=platform, workload=workload)
 
 
-def check_memory(target: Target, facts: Facts, read_gb_s: float) -> Feasibility:
+def check_memory(target: Target, facts: Facts) -> Memory:
     """Weights, cache and workspace against the limit. Raises UserError with the numbers when they can't fit."""
     model, workload = facts.model, facts.workload
     tokens = workload.batch * workload.max_context
     widest = 2 * model.intermediate + 4 * model.hidden + 2 * model.heads * model.head_dim
     activations = workload.max_prompt * widest * DTYPE_BYTES[workload.dtype]
-    found = Feasibility(
+    found = Memory(
         weight_bytes=model.weight_bytes,
         kv_bytes=model.kv_bytes(tokens, workload.dtype),
         workspace_bytes=INTERPRETER_BYTES + activations + 4 * model.vocab * workload.batch,
         allowed_bytes=allowed_bytes(target, facts.platform),
-        read_gb_s=read_gb_s,
     )
     if found.needed_bytes > found.allowed_bytes:
         raise UserError(
@@ -98,14 +102,12 @@ def check_memory(target: Target, facts: Facts, read_gb_s: float) -> Feasibility:
     return found
 
 
-def check_objective(target: Target, facts: Facts, machine: Machine) -> Bound:
-    """The objective's metric and its roofline bound: the geometric mean over the scenarios, as the metric itself.
-
-    Raises UserError for an unknown metric, a direction that contradicts it, or a target beyond the bound.
-    """
+def check_metric(target: Target) -> None:
+    """Raises UserError for an objective that contradicts itself: an unknown metric, the wrong direction."""
     wanted = target.objective
     if wanted.metric.startswith(USER_METRIC):
-        return user_bound(target)
+        user_bound(target)
+        return
     metric = find_metric(wanted.metric, wanted.slo)
     if wanted.direction not in (None, metric.direction):
         raise UserError(
@@ -116,6 +118,17 @@ def check_objective(target: Target, facts: Facts, machine: Machine) -> Bound:
         raise UserError(f"objective.slo is for the metric {GOODPUT} alone, objective.metric is {metric.name}")
     if metric.name.startswith(("tpot", "decode")) and 1 in target.workload.new_tokens:
         raise UserError(f"workload.new_tokens: 1 token has no time after the first, which {metric.name} is made of")
+
+
+def bound_of(target: Target, facts: Facts, machine: Machine) -> Bound:
+    """The objective and its roofline bound: the geometric mean over the scenarios, as the metric itself.
+
+    Raises UserError for an objective.target beyond it.
+    """
+    wanted = target.objective
+    if wanted.metric.startswith(USER_METRIC):
+        return user_bound(target)
+    metric = find_metric(wanted.metric, wanted.slo)
     floors = [floor(metric.name, facts, cell.prompt_tokens, cell.new_tokens, machine) for cell in scenarios_of(target)]
     best = geometric_mean(floors) if all(floors) else 0.0
     lenient = best / MARGIN if metric.direction == "min" else best * MARGIN
@@ -123,10 +136,9 @@ def check_objective(target: Target, facts: Facts, machine: Machine) -> Bound:
     if goal is not None and (goal < lenient if metric.direction == "min" else goal > lenient):
         raise UserError(
             f"objective.target: {metric.name} of {goal:g} {metric.unit} asked for, the roofline of "
-            f"{facts.platform.name} is {best:.4g} {metric.unit} "
-            f"(reads at {machine.read_gb_s:.1f} GB/s, products at {machine.peak_gflop_s:.0f} "
-            "GFLOP/s, "
-            "both measured now); no engine can be better. Set a target on this side of it or leave it out"
+            f"{facts.platform.name} is {best:.4g} {metric.unit} (reads at {machine.read_gb_s:.1f} GB/s, products at "
+            f"{machine.peak_gflop_s:.0f} GFLOP/s, both measured now); no engine can be better. Set a target on this "
+            "side of it or leave it out"
         )
     return Bound(metric.name, metric.direction, metric.unit, best)
 

@@ -23,7 +23,7 @@ from ckb.schemas import ModelFamily, Parallelism, Platform, TestContract
 from ckb.space import Unsatisfiable, affects, complete, decisions, open_space, predicate
 from ckb.store import Store
 from gpu_actors.jobs import Scenario
-from swarm.feasibility import Feasibility, check_memory, check_objective, facts_of, scenarios_of
+from swarm.feasibility import Feasibility, bound_of, check_memory, check_metric, facts_of, scenarios_of
 from swarm.target import Target
 from swarm.user_inputs import user_files
 
@@ -107,16 +107,17 @@ def make_plan(
     Raises UserError for a Target that can't be met, GapError for one that the knowledge base does not cover.
     """
     refuse_unsupported(target)
+    check_metric(target)
     files = user_files(target.user)
     version = store.latest
     checkpoint = read_checkpoint(target.checkpoint, store.rows(ModelFamily, version))
     facts = facts_of(target, checkpoint.facts, platform)
+    memory = check_memory(target, facts)
     knowledge = read_knowledge_at(store, version)
     if gaps := cover(facts, checkpoint, knowledge, store).gaps:
         raise GapError(gaps)
     machine = measure(platform)
-    feasibility = check_memory(target, facts, machine.read_gb_s)
-    bound = check_objective(target, facts, machine)
+    bound = bound_of(target, facts, machine)
     contracts = possible_contracts(knowledge, facts)
     fragments = [f for f in knowledge.fragments.values() if f.contract in {c.id for c in contracts}]
     space = open_space(contracts, fragments, facts)
@@ -136,7 +137,7 @@ def make_plan(
         bound=bound.value,
         slo=target.objective.slo,
         scenarios=scenarios_of(target),
-        feasibility=feasibility,
+        feasibility=Feasibility(**memory.model_dump(), read_gb_s=machine.read_gb_s),
         checkpoint=headers_sha256(checkpoint),
         user_files=files,
         draw=secrets.randbits(62),

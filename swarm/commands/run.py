@@ -1,5 +1,6 @@
 """Commands on runs: generate, resume, status, report."""
 
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckb.errors import UserError
+from swarm import ray_environment
 from swarm.paths import resolve, runs_dir, store_dir
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ def generate(
     from swarm.target import load_target
 
     target = load_target(target_file)
+    need_git()
     from ckb.build import ensure_store
     from swarm.ceilings import measure
     from swarm.plan import make_plan
@@ -46,6 +49,7 @@ def generate(
 
         show(render_target(target), plan_text(plan))
         return
+    ray_environment.prepare()
     from swarm import run
 
     name = target_file.stem
@@ -57,11 +61,18 @@ def generate(
 @app.command()
 def resume(run_folder: Run) -> None:
     """Go on with a run whose driver was stopped, however it ended."""
+    need_git()
+    folder = find_run(run_folder)
+    ray_environment.prepare()
     from swarm import run
 
-    folder = find_run(run_folder)
     with resumable(folder):
         finish(folder, run.resume(folder))
+
+
+def need_git() -> None:
+    if not shutil.which("git"):
+        raise UserError("git is needed (every candidate is a branch) and is not on PATH: install it and start again")
 
 
 @contextmanager

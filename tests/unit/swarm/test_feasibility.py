@@ -8,7 +8,7 @@ import pytest
 from benchmarks.roofline.floor import Machine
 from ckb.errors import UserError
 from ckb.facts import Facts
-from swarm.feasibility import MARGIN, check_memory, check_objective, facts_of
+from swarm.feasibility import MARGIN, bound_of, check_memory, check_metric, facts_of
 from swarm.target import Target, parse_target
 from tests.unit.ckb.samples import FACTS, facts
 
@@ -19,9 +19,10 @@ def target(**sections: Any) -> Target:
     return parse_target({"model": {"path": "models/x"}, **sections}, "t.yaml")
 
 
-def bound_of(facts: Facts, **objective: Any) -> float:
-    workload = {"prompt_tokens": [64], "new_tokens": [32]}
-    return check_objective(target(objective=objective, workload=workload), facts, MACHINE).value
+def bound(facts: Facts, **objective: Any) -> float:
+    wanted = target(objective=objective, workload={"prompt_tokens": [64], "new_tokens": [32]})
+    check_metric(wanted)
+    return bound_of(wanted, facts, MACHINE).value
 
 
 def test_facts_take_the_longest_lengths_of_the_workload() -> None:
@@ -42,20 +43,20 @@ def test_a_context_beyond_the_model_and_another_weight_format_are_contradictions
 
 def test_memory_counts_weights_cache_and_workspace() -> None:
     small = facts(memory_bytes=8 << 30)
-    found = check_memory(target(), small, read_gb_s=10.0)
+    found = check_memory(target(), small)
     model, workload = small.model, small.workload
     assert found.weight_bytes == model.weight_bytes
     assert found.kv_bytes == model.kv_bytes(workload.batch * workload.max_context, workload.dtype)
     assert found.needed_bytes > found.weight_bytes + found.kv_bytes
     assert found.allowed_bytes == 8 << 30
-    assert check_memory(target(constraints={"max_memory_gib": 2}), small, 10.0).allowed_bytes == 2 << 30
+    assert check_memory(target(constraints={"max_memory_gib": 2}), small).allowed_bytes == 2 << 30
 
 
 @pytest.mark.parametrize("limit", [{"max_memory_gib": 0.25}, {}])
 def test_a_model_that_cannot_fit_is_refused_with_every_number(limit: dict[str, float]) -> None:
     crowded = facts(memory_bytes=200 << 20 if not limit else 8 << 30)
     with pytest.raises(UserError) as error:
-        check_memory(target(constraints=limit), crowded, 10.0)
+        check_memory(target(constraints=limit), crowded)
     text = str(error.value)
     assert "the model cannot fit: weights" in text
     assert f"{min(crowded.platform.memory_bytes, 256 << 20) / 2**30:.2f} GiB are there" in text
@@ -64,9 +65,9 @@ def test_a_model_that_cannot_fit_is_refused_with_every_number(limit: dict[str, f
 
 def test_the_bound_of_a_token_is_its_bytes_over_the_read_bandwidth() -> None:
     reads = FACTS.model.decode_bytes(64 + 16, FACTS.workload.dtype)
-    assert bound_of(FACTS, metric="tpot_ms") == pytest.approx(reads / 10e9 * 1e3)
-    assert bound_of(FACTS, metric="decode_tok_s") == pytest.approx(10e9 / reads)
-    assert bound_of(FACTS, metric="startup_s") == 0.0
+    assert bound(FACTS, metric="tpot_ms") == pytest.approx(reads / 10e9 * 1e3)
+    assert bound(FACTS, metric="decode_tok_s") == pytest.approx(10e9 / reads)
+    assert bound(FACTS, metric="startup_s") == 0.0
 
 
 def test_the_bound_over_several_scenarios_is_their_geometric_mean() -> None:
@@ -74,20 +75,20 @@ def test_the_bound_over_several_scenarios_is_their_geometric_mean() -> None:
     singles = [target(workload={"prompt_tokens": [p], "new_tokens": [32]}) for p in (16, 64)]
     product = 1.0
     for single in singles:
-        product *= check_objective(single, FACTS, MACHINE).value
-    assert check_objective(both, FACTS, MACHINE).value == pytest.approx(product**0.5)
+        product *= bound_of(single, FACTS, MACHINE).value
+    assert bound_of(both, FACTS, MACHINE).value == pytest.approx(product**0.5)
 
 
 def test_a_target_beyond_the_roofline_is_refused_with_both_numbers() -> None:
-    best = bound_of(FACTS, metric="tpot_ms")
-    bound_of(FACTS, metric="tpot_ms", target=best)
-    bound_of(FACTS, metric="tpot_ms", target=best / MARGIN * 1.001)
+    best = bound(FACTS, metric="tpot_ms")
+    bound(FACTS, metric="tpot_ms", target=best)
+    bound(FACTS, metric="tpot_ms", target=best / MARGIN * 1.001)
     with pytest.raises(UserError, match=r"objective.target: tpot_ms of .* ms asked for, the roofline .* 10.0 GB/s"):
-        bound_of(FACTS, metric="tpot_ms", target=best / MARGIN * 0.999)
-    fastest = bound_of(FACTS, metric="decode_tok_s")
-    bound_of(FACTS, metric="decode_tok_s", target=fastest)
+        bound(FACTS, metric="tpot_ms", target=best / MARGIN * 0.999)
+    fastest = bound(FACTS, metric="decode_tok_s")
+    bound(FACTS, metric="decode_tok_s", target=fastest)
     with pytest.raises(UserError, match=re.escape(f"{fastest:.4g} tokens/s (reads at 10.0 GB/s")):
-        bound_of(FACTS, metric="decode_tok_s", target=fastest * 2)
+        bound(FACTS, metric="decode_tok_s", target=fastest * 2)
 
 
 OBJECTIVES: list[tuple[dict[str, Any], str]] = [
@@ -103,17 +104,17 @@ OBJECTIVES: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("objective", "message"), OBJECTIVES)
 def test_an_objective_that_contradicts_itself_is_refused(objective: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        bound_of(FACTS, **objective)
+        bound(FACTS, **objective)
 
 
 def test_one_new_token_has_no_time_per_token() -> None:
     with pytest.raises(UserError, match="no time after the first"):
-        check_objective(target(workload={"new_tokens": [1, 8]}), FACTS, MACHINE)
+        check_metric(target(workload={"new_tokens": [1, 8]}))
 
 
 def test_a_metric_of_the_users_benchmark_needs_a_direction_and_has_no_bound() -> None:
     user = {"benchmark": "python bench.py"}
     with pytest.raises(UserError, match=r"say whether user.speed is better small"):
-        check_objective(target(objective={"metric": "user.speed"}, user=user), FACTS, MACHINE)
-    found = check_objective(target(objective={"metric": "user.speed", "direction": "min"}, user=user), FACTS, MACHINE)
+        check_metric(target(objective={"metric": "user.speed"}, user=user))
+    found = bound_of(target(objective={"metric": "user.speed", "direction": "min"}, user=user), FACTS, MACHINE)
     assert (found.value, found.direction) == (0.0, "min")

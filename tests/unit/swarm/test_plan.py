@@ -11,7 +11,7 @@ from ckb.errors import UserError
 from ckb.facts import PlatformFacts
 from ckb.gaps import GapError
 from ckb.records import STAGES
-from ckb.schemas import Fragment, Platform
+from ckb.schemas import Fragment
 from ckb.store import Store
 from swarm.plan import Plan, coverage_of, make_plan
 from swarm.target import Target, parse_target
@@ -26,19 +26,7 @@ def measure(platform: PlatformFacts) -> Machine:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return with_a_cpu(ensure_store(tmp_path_factory.mktemp("store")))
-
-
-def with_a_cpu(store: Store) -> Store:
-    row = Platform(
-        id="any-cpu",
-        title="Any CPU",
-        accelerator="cpu",
-        dtypes=("float32",),
-        applies_to="platform.accelerator == 'cpu'",
-    )
-    store.append({"platforms": [row]}, message="a platform", by="test")
-    return store
+    return ensure_store(tmp_path_factory.mktemp("store"))
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +117,7 @@ def test_what_this_version_cannot_do_is_refused_and_not_passed_over(
 
 
 def test_a_gap_names_the_contract_and_costs_no_measurement(checkpoint: Path, tmp_path: Path) -> None:
-    holed = with_a_cpu(ensure_store(tmp_path / "store"))
+    holed = ensure_store(tmp_path / "store")
     rope = [f for f in holed.rows(Fragment) if f.contract == "rope"]
     gone = [f.model_copy(update={"status": "deprecated"}) for f in rope]
     holed.overwrite({"fragments": gone}, parent=holed.latest, message="a hole", by="test")
