@@ -14,6 +14,8 @@ from ckb.records import Contract, Fragment, Row
 R = TypeVar("R", bound=Row)
 
 KNOWLEDGE = Path(__file__).parent / "knowledge"
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's safe loader where it was built in: the seed is read in a tenth of the time."""
 
 
 class KnowledgeFileError(UserError):
@@ -88,7 +90,7 @@ def read_knowledge(root: Path = KNOWLEDGE) -> Knowledge:
 
 def _mapping(path: Path, text: str) -> dict[str, Any]:
     try:
-        fields = yaml.safe_load(text)
+        fields = yaml.load(text, Loader=LOADER)
     except yaml.YAMLError as error:
         raise KnowledgeFileError(f"{path} is no YAML: {error}") from error
     if not isinstance(fields, dict):
