@@ -2,11 +2,12 @@
 
 import json
 import math
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ckb.build import read_seed
 from ckb.facts import Facts, ModelFacts, PlatformFacts, WorkloadFacts
+from ckb.knowledge_files import KNOWLEDGE, read_yaml_row
 from ckb.records import Contract, Fragment, Function, Provenance, Row, Tensor
 from ckb.schemas import (
     Definition,
@@ -244,9 +245,10 @@ def facts(**changes: Any) -> Facts:
     return Facts(**parts)
 
 
-def families() -> list[ModelFamily]:
+@cache
+def families() -> tuple[ModelFamily, ...]:
     """The seed's models table."""
-    return [row for row in read_seed()["models"] if isinstance(row, ModelFamily)]
+    return tuple(read_yaml_row(path, ModelFamily) for path in sorted((KNOWLEDGE / "models").glob("*.yaml")))
 
 
 CONFIG: dict[str, Any] = {

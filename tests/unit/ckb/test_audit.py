@@ -1,0 +1,121 @@
+"""The zero-reference audit, as a table of sources and the lines that it must and must not name."""
+
+from pathlib import Path
+
+import pytest
+
+from ckb.audit import Import, Violation, imports_of, source_violations, violations
+from ckb.knowledge_files import KNOWLEDGE, read_fragment
+
+FINE = {
+    "what engines stand on": "import torch\nfrom safetensors import safe_open\nimport tokenizers, jinja2, numpy as np",
+    "a listed operator library": "import triton\nimport triton.language as tl",
+    "the standard library": "import os, re, json\nfrom pathlib import Path\nimport urllib.request",
+    "its own modules": "from . import kernels\nfrom .cache import KVCache",
+    "words that look like it": "import re\nre.compile('x')\nmodel.eval()\ntorch.compile(f)\nx = 'import vllm'  # vllm",
+    "an import by a constant allowed name": "import importlib\nimportlib.import_module('json')",
+    "a shared object that it built": "import ctypes\nctypes.CDLL(str(built))\nctypes.CDLL(str(folder / 'kernels.so'))",
+    "os without programs": "import os\nos.replace(a, b)\nos.environ.get('X')\nos.getpid()",
+}
+WRONG = {
+    "a framework": ("import torch\nimport vllm", 2, "imports vllm: an inference framework"),
+    "a part of a framework": ("from transformers.models.llama import x", 1, "imports transformers.models.llama: an"),
+    "in a function": ("def f():\n    import sglang.srt as s", 2, "imports sglang.srt: an inference framework"),
+    "second of a line": ("import os, lmdeploy", 1, "imports lmdeploy"),
+    "tensorrt": ("import tensorrt_llm", 1, "imports tensorrt_llm"),
+    "mlc": ("from mlc_llm import x", 1, "imports mlc_llm"),
+    "ours": ("\nfrom ckb.facts import Facts", 2, "imports ckb.facts: an engine runs without Enginesmith"),
+    "an unlisted library": ("import flash_attn", 1, "imports flash_attn, which the Target's operators do not list"),
+    "above the engine": ("from ..other import x", 1, "imports ..other, which is outside of the engine"),
+    "import_module": ("import importlib\n\nimportlib.import_module('vllm.core')", 3, "imports vllm.core"),
+    "import_module by another name": ("from importlib import import_module as im\nim('vllm')", 2, "imports vllm"),
+    "import_module of an alias": ("import importlib as i\ni.import_module('vllm')", 2, "imports vllm"),
+    "__import__": ("x = __import__('vllm')", 1, "imports vllm"),
+    "a computed name": ("import importlib\nimportlib.import_module('v' + 'llm')", 2, "other than with a constant name"),
+    "__import__ of a variable": ("__import__(name)", 1, "uses __import__ other than with a constant"),
+    "__import__ handed on": ("list(map(__import__, names))", 1, "uses __import__ other than with a constant"),
+    "getattr": ("import importlib\ngetattr(importlib, 'import_module')('vllm')", 2, "imports vllm"),
+    "exec": ("a = 1\nexec('import vllm')", 2, "uses exec"),
+    "eval": ("eval(text)", 1, "uses eval"),
+    "compile": ("compile(text, 'x', 'exec')", 1, "uses compile"),
+    "exec by another name": ("run = exec\nrun(text)", 2, "uses exec"),
+    "exec from builtins": ("from builtins import exec as run\nrun(text)", 2, "uses builtins.exec"),
+    "builtins": ("import builtins", 1, "imports builtins, which can run code"),
+    "__builtins__": ("__builtins__['exec'](text)", 1, "uses __builtins__"),
+    "loading by path": ("import importlib.util", 1, "imports importlib.util, which can run code"),
+    "loading by path, from": ("from importlib import machinery", 1, "imports importlib.machinery"),
+    "runpy": ("from runpy import run_path", 1, "imports runpy"),
+    "the import path": ("import sys\nsys.path.insert(0, '/x')", 2, "uses sys.path: it changes what an import finds"),
+    "modules that are there": ("import sys\nsys.modules['x']", 2, "uses sys.modules"),
+    "a library of the machine": ("import ctypes\nctypes.CDLL('/usr/lib/libvllm.so')", 2, "path with ctypes.CDLL"),
+    "a library in a path": (
+        "from ctypes import CDLL as C\nfrom pathlib import Path\nC(str(Path('x.so')))", 3, "by a constant path",
+    ),
+    "cdll": ("import ctypes\nctypes.cdll.LoadLibrary('x.so')", 2, "with ctypes.cdll.LoadLibrary"),
+    "a keyword": ("import ctypes\nctypes.CDLL(name='x.so')", 2, "with ctypes.CDLL"),
+    "torch's loader": ("import torch\ntorch.ops.load_library('x.so')", 2, "with torch.ops.load_library"),
+    "a program": ("import os\nos.system('ls')", 2, "uses os.system: it starts another program"),
+    "a program, imported": ("from os import execv\nexecv('a', [])", 2, "uses os.execv"),
+    "subprocess": ("import subprocess", 1, "imports subprocess, which only server.py may"),
+    "socket": ("import socket", 1, "imports socket, which only server.py may"),
+    "no Python": ("x = 1\ndef f(:", 2, "does not parse"),
+    "a null byte": ("x = 1\0", 0, "does not parse"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_what_engines_need_is_no_violation(name: str) -> None:
+    assert source_violations(FINE[name], "kernels.py", ["triton"]) == []
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_each_violation_is_named_with_its_line(name: str) -> None:
+    source, line, what = WRONG[name]
+    found = source_violations(source, "kernels.py", ["triton"])
+    assert any(v.line == line and what in v.what for v in found), found
+    assert (
+        {v.line for v in found} <= {line, 1}
+        if name == "exec by another name"
+        else {v.line for v in found} <= {line, *range(1, line)}
+    )
+
+
+def test_a_framework_stays_forbidden_when_a_target_lists_it() -> None:
+    assert source_violations("import vllm", "kernels.py", ["vllm"])
+    assert not source_violations("import flash_attn", "kernels.py", ["flash_attn"])
+
+
+def test_the_server_may_open_sockets() -> None:
+    assert source_violations("import socket\nimport subprocess", "server.py") == []
+
+
+def test_imports_are_listed_in_the_order_of_their_lines() -> None:
+    source = "import a.b as c, d\nfrom .e import f\nfrom . import g\n"
+    source += "def h():\n    import importlib\n    importlib.import_module('i')\n    __import__('j')\n"
+    assert imports_of(source) == [
+        Import("a.b", 1), Import("d", 1), Import(".e", 2), Import(".", 3), Import("importlib", 5), Import("i", 6),
+        Import("j", 7),
+    ]  # fmt: skip
+
+
+def test_a_tree_is_audited_file_by_file(tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").write_text("import torch\nimport vllm\n")
+    (tmp_path / "server.py").write_text("import socket\n")
+    (tmp_path / "kernels.so").write_bytes(b"")
+    (tmp_path / "manifest.json").write_text("{}")
+    (tmp_path / "linked.py").symlink_to(tmp_path / "server.py")
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__/server.pyc").write_bytes(b"")
+    assert violations(tmp_path) == [
+        Violation("kernels.py", 2, "imports vllm: an inference framework"),
+        Violation("kernels.so", 0, "is a .so file: an engine is Python source"),
+        Violation("linked.py", 0, "is a link"),
+    ]
+
+
+def test_the_fragments_of_the_seed_are_clean() -> None:
+    fragments = [read_fragment(path) for path in sorted((KNOWLEDGE / "fragments").glob("*.py"))]
+    assert fragments
+    for fragment in fragments:
+        file = "server.py" if fragment.contract.startswith(("server", "serve", "api")) else "kernels.py"
+        assert source_violations("\n".join([*fragment.imports, fragment.code]), file, ["triton"]) == [], fragment.id

@@ -1,0 +1,72 @@
+"""Lint: each kind of fault is found, in a copy of the seed, which itself has none."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ckb.build import build
+from ckb.knowledge_files import KNOWLEDGE
+from ckb.lint import Problem, lint, lint_files, lint_store
+from ckb.records import Row
+from ckb.store import Store
+from tests.unit.ckb.samples import experience
+
+NEW = "---\ntitle: t\nstage: model\nmodule: model.py\norder: 1\ninterface: []\ntest: model\n"
+FRAGMENT = "# ---\n# contract: {contract}\n# title: t\n{more}# ---\nx = 1\n"
+
+
+def test_the_seed_has_no_problem(tmp_path: Path) -> None:
+    assert lint_files() == []
+    build(tmp_path / "store")
+    assert lint_store(Store(tmp_path / "store")) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "what"),
+    [
+        ("contracts/new.md", NEW + "requires: [nothing]\n---\n", "requires the unknown contract 'nothing'"),
+        ("contracts/new.md", NEW.replace("test: model", "test: none") + "---\n", "has no test: .* 'none'"),
+        ("contracts/new.md", NEW + "applies_to: model.heads ==\n---\n", "applies_to: .*does not parse"),
+        ("contracts/new.md", NEW + "applies_to: len(x) > 1\n---\n", "applies_to: .*not part of the language"),
+        ("contracts/new.md", NEW + "applies_to: model.head == 1\n---\n", "applies_to: names the fact model.head"),
+        ("contracts/new.md", NEW + "applies_to: choice.zz == 1\n---\n", "names the decision choice.zz"),
+        (
+            "contracts/new.md",
+            NEW + "decisions: {a: [1]}\ndecision_requires: {a=2: ''}\n---\n",
+            "a condition for a=2, which is no option",
+        ),
+        ("contracts/new.md", NEW + "decisions: {a: [1, 1]}\n---\n", "a has no options, or one twice"),
+        (
+            "contracts/new.md",
+            NEW + "decisions: {a: [1]}\ndecision_requires: {a=1: model.x}\n---\n",
+            "a=1: names the fact model.x",
+        ),
+        ("fragments/new.py", FRAGMENT.format(contract="nothing", more=""), "the unknown contract 'nothing'"),
+        (
+            "fragments/new.py",
+            FRAGMENT.format(contract="rope", more="# parameters: {N: [1]}\n# parameter_requires: {N=1: zz}\n"),
+            "N=1: names the fact zz",
+        ),
+        ("fragments/new.py", FRAGMENT.format(contract="rope", more="") + "x = 1\n" * 80, "has 81 lines, at most 80"),
+        (
+            "test_contracts/new.md",
+            "---\ncontract: nothing\nstage: model\nlevel: L1\ngate: g\n---\nt\n",
+            "checks the unknown contract 'nothing'",
+        ),
+    ],
+)
+def test_each_fault_is_found_once_with_its_row(tmp_path: Path, file: str, content: str, what: str) -> None:
+    seed = Path(shutil.copytree(KNOWLEDGE, tmp_path / "knowledge"))
+    (seed / file).write_text(content)
+    (problem,) = lint_files(seed)
+    assert (problem.table, problem.id) == (file.split("/")[0], "new")
+    assert re.search(what, problem.what)
+
+
+def test_faults_that_no_file_can_hold(tmp_path: Path) -> None:
+    rows: dict[str, list[Row]] = {"experience": [experience("a"), experience("a")]}
+    assert lint(rows) == [Problem("experience", "a", "there are 2 rows with this id")]
+    retired = experience("b", status="deprecated", applies_to="nonsense ==")
+    assert lint({"experience": [retired]}) == []

@@ -1,0 +1,267 @@
+"""Checkpoints: what a directory says, and what is said of a broken one."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckb.checkpoint import read_checkpoint
+from ckb.gaps import GapError
+from ckb.shards import CheckpointError
+from tests.unit.ckb.samples import CONFIG, families, safetensors, shapes, write_checkpoint
+
+QWEN3 = CONFIG | {
+    "model_type": "qwen3",
+    "architectures": ["Qwen3ForCausalLM"],
+    "head_dim": 6,
+    "tie_word_embeddings": False,
+    "use_sliding_window": False,
+    "sliding_window": 4096,
+}
+
+
+def test_facts_come_from_the_config_and_the_headers(tmp_path: Path) -> None:
+    found = read_checkpoint(write_checkpoint(tmp_path / "m"), families())
+    facts = found.facts
+    assert (facts.model_type, facts.layers, facts.heads, facts.kv_heads, facts.head_dim) == ("llama", 2, 2, 1, 4)
+    assert (facts.rope_theta, facts.rope_type, facts.norm_eps) == (50000.0, "default", 1e-5)
+    assert (facts.tied_head, facts.qk_norm, facts.weights) == (True, False, "bf16")
+    assert facts.parameters == 80 + 2 * (2 * 8 + 64 + 32 + 32 + 64 + 3 * 96) + 8
+    assert facts.eos_tokens == (2,)
+    assert len(found.tensors) == 20
+    assert (found.ignored, found.unmapped) == ((), ())
+    assert found.tensors["model.norm.weight"].bytes == 16
+
+
+def test_qwen3_has_its_own_head_size_and_norms(tmp_path: Path) -> None:
+    facts = read_checkpoint(write_checkpoint(tmp_path / "m", QWEN3, "F32"), families()).facts
+    assert (facts.head_dim, facts.qk_norm, facts.tied_head, facts.weights) == (6, True, False, "fp32")
+    assert facts.sliding_window is None, "it counts only when use_sliding_window is set"
+    windowed = write_checkpoint(tmp_path / "w", QWEN3 | {"use_sliding_window": True})
+    assert read_checkpoint(windowed, families()).facts.sliding_window == 4096
+
+
+@pytest.mark.parametrize(
+    ("changes", "theta", "kind"),
+    [
+        ({"rope_parameters": None, "rope_theta": 7.0}, 7.0, "default"),
+        ({"rope_parameters": None}, 10000.0, "default"),
+        ({"rope_parameters": None, "rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3"}}, 5e5, "llama3"),
+        ({"rope_parameters": None, "rope_scaling": {"type": "linear"}}, 10000.0, "linear"),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 3.0}, "rope_theta": 9.0}, 3.0, "yarn"),
+    ],
+)
+def test_both_ways_to_write_the_rotary_embedding(
+    tmp_path: Path, changes: dict[str, Any], theta: float, kind: str
+) -> None:
+    facts = read_checkpoint(write_checkpoint(tmp_path / "m", CONFIG | changes), families()).facts
+    assert (facts.rope_theta, facts.rope_type) == (theta, kind)
+
+
+def test_generation_config_names_the_end_tokens(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "m")
+    (folder / "generation_config.json").write_text('{"eos_token_id": [5, 7], "bos_token_id": 3}')
+    facts = read_checkpoint(folder, families()).facts
+    assert (facts.bos_token, facts.eos_tokens) == (3, (5, 7))
+    assert (
+        read_checkpoint(write_checkpoint(tmp_path / "n", CONFIG | {"eos_token_id": None}), families()).facts.eos_tokens
+        == ()
+    )
+
+
+def test_a_tied_head_that_is_stored_is_ignored_and_an_unknown_tensor_is_unmapped(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "m")
+    extra = {"lm_head.weight": (10, 8), "model.layers.1.self_attn.rotary_emb.inv_freq": (2,), "model.extra": (3,)}
+    (folder / "model.safetensors").write_bytes(safetensors(shapes(CONFIG) | extra))
+    found = read_checkpoint(folder, families())
+    assert set(found.ignored) == {"lm_head.weight", "model.layers.1.self_attn.rotary_emb.inv_freq"}
+    assert found.unmapped == ("model.extra",)
+    assert found.facts.parameters == read_checkpoint(write_checkpoint(tmp_path / "n"), families()).facts.parameters + 3
+
+
+def shard(folder: Path, drop: str = "", twice: bool = False, wrong: bool = False) -> None:
+    """Splits the checkpoint into two shards with an index."""
+    names = list(shapes(CONFIG))
+    parts = {"a.safetensors": names[:9], "b.safetensors": names[8 if twice else 9 :]}
+    for file, own in parts.items():
+        (folder / file).write_bytes(safetensors({n: shapes(CONFIG)[n] for n in own}))
+    index = {name: "a.safetensors" if name in names[:9] else "b.safetensors" for name in names}
+    if wrong:
+        index[names[0]] = "b.safetensors"
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    (folder / "model.safetensors").unlink()
+    if drop:
+        (folder / drop).unlink()
+
+
+def test_shards_are_read_through_their_index(tmp_path: Path) -> None:
+    whole = read_checkpoint(write_checkpoint(tmp_path / "m"), families())
+    shard(write_checkpoint(tmp_path / "s"))
+    parts = read_checkpoint(tmp_path / "s", families())
+    assert parts.facts == whole.facts
+    assert {t.file for t in parts.tensors.values()} == {"a.safetensors", "b.safetensors"}
+
+
+def test_another_weight_format_is_named_and_its_tensors_are_not_judged(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "m", CONFIG | {"quantization_config": {"quant_method": "fp8"}})
+    assert read_checkpoint(folder, families()).facts.weights == "fp8"
+    assert read_checkpoint(write_checkpoint(tmp_path / "n", dtype="F16"), families()).facts.weights == "F16"
+    mixed = safetensors({"model.embed_tokens.weight": (10, 8)}, "F32")
+    shard(write_checkpoint(tmp_path / "x"))
+    (tmp_path / "x/c.safetensors").write_bytes(mixed)
+    index = json.loads((tmp_path / "x/model.safetensors.index.json").read_text())
+    index["weight_map"]["model.embed_tokens.weight"] = "c.safetensors"
+    (tmp_path / "x/a.safetensors").write_bytes(safetensors({n: shapes(CONFIG)[n] for n in list(shapes(CONFIG))[1:9]}))
+    (tmp_path / "x/model.safetensors.index.json").write_text(json.dumps(index))
+    assert read_checkpoint(tmp_path / "x", families()).facts.weights == "mixed: BF16, F32"
+
+
+def config(**changes: Any) -> Callable[[Path], None]:
+    """A fault: some keys of config.json changed, or removed where the value is ...."""
+
+    def apply(folder: Path) -> None:
+        changed = {k: v for k, v in (CONFIG | changes).items() if v is not ...}
+        (folder / "config.json").write_text(json.dumps(changed))
+
+    return apply
+
+
+def text(file: str, content: str | None) -> Callable[[Path], None]:
+    """A fault: a file with another content, or none."""
+
+    def apply(folder: Path) -> None:
+        (folder / file).unlink()
+        if content is not None:
+            (folder / file).write_text(content)
+
+    return apply
+
+
+def weights(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    """A fault of model.safetensors."""
+
+    def apply(folder: Path) -> None:
+        file = folder / "model.safetensors"
+        file.write_bytes(change(file.read_bytes()))
+
+    return apply
+
+
+def tensors(**changes: tuple[int, ...] | None) -> Callable[[Path], None]:
+    """A fault: tensors of another shape, or missing."""
+
+    def apply(folder: Path) -> None:
+        found = {n: s for n, s in (shapes(CONFIG) | changes).items() if s is not None}
+        (folder / "model.safetensors").write_bytes(safetensors(found))
+
+    return apply
+
+
+def config_folder(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    (folder / "config.json").mkdir()
+
+
+def only_bin(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def header(text: str) -> Callable[[bytes], bytes]:
+    return lambda data: len(text).to_bytes(8, "little") + text.encode()
+
+
+SIZE = len(safetensors(shapes(CONFIG)))
+TWICE = '{"a": {"dtype": "I8", "shape": [1], "data_offsets": [0, 1]}, "a": {"dtype": "I8"}}'
+GATE = "model.layers.1.mlp.gate_proj.weight"
+FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no config": (text("config.json", None), "has no config.json"),
+    "config is a folder": (config_folder, r"config.json can't be read: Is a directory"),
+    "no JSON": (text("config.json", "{"), "config.json is no JSON"),
+    "a JSON list": (text("config.json", "[]"), "is no JSON object but a list"),
+    "missing keys": (
+        config(hidden_size=..., num_attention_heads=...),
+        r"lacks hidden_size \(hidden\), num_attention_heads \(heads\)",
+    ),
+    "a key that is no number": (config(num_hidden_layers="two"), "layers = 'two'"),
+    "a key that is no whole number": (config(num_hidden_layers=2.5), "layers = 2.5"),
+    "no model_type": (config(model_type=...), "model_type is None"),
+    "no layers": (config(num_hidden_layers=0), "layers is 0, it must be at least 1"),
+    "heads that can't share": (config(num_key_value_heads=3), "2 query heads can't share 3"),
+    "no tokenizer": (text("tokenizer.json", None), "has no tokenizer.json"),
+    "no weights": (text("model.safetensors", None), r"weights that are there: none"),
+    "weights in another format": (only_bin, "weights that are there: pytorch_model.bin"),
+    "truncated weights": (weights(lambda d: d[:-100]), f"says {SIZE} bytes, the file has {SIZE - 100}"),
+    "longer weights": (weights(lambda d: d + b"x"), f"says {SIZE} bytes, the file has {SIZE + 1}"),
+    "a few bytes": (weights(lambda d: d[:5]), "it has 5"),
+    "truncated header": (weights(lambda d: d[:50]), "its header says .* bytes, it has 50"),
+    "a header that is no JSON": (weights(header("nope")), "the header is no JSON"),
+    "a header that is a list": (weights(header("[]")), "the header is no JSON object"),
+    "an entry without a shape": (weights(header('{"a": {"dtype": "F32"}}')), "entry of a is malformed"),
+    "the same tensor twice": (weights(header(TWICE)), "the header has a twice"),
+    "a size that does not fit": (
+        weights(header('{"a": {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}}')),
+        r"a F32\[3\] needs 12 bytes, it has 8",
+    ),
+    "a missing tensor": (tensors(**{GATE: None}), f"1 of the 20 tensors .* with 2 layers are missing: {GATE}"),
+    "a layer too many in the config": (config(num_hidden_layers=3), r"9 of the 29 tensors .* missing: .*, \.\.\."),
+    "a tensor of another shape": (tensors(**{GATE: (11, 8)}), rf"{GATE} is \[11, 8\], config.json makes it \[12, 8\]"),
+    "a missing shard": (lambda f: shard(f, drop="b.safetensors"), "1 of 2 shards are missing: b.safetensors"),
+    "a tensor in two shards": (lambda f: shard(f, twice=True), "is in both a.safetensors and b.safetensors"),
+    "an index that is wrong": (lambda f: shard(f, wrong=True), "1 of 20 tensors are not in the shard"),
+    "an index without a map": (
+        lambda f: (f / "model.safetensors.index.json").write_text("{}") and None,
+        "weight_map is missing",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_broken_directory_is_refused_with_the_numbers(tmp_path: Path, name: str) -> None:
+    break_it, message = FAULTS[name]
+    folder = write_checkpoint(tmp_path / "m")
+    break_it(folder)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        read_checkpoint(folder, families())
+    assert "config.json" in str(caught.value) or str(folder) in str(caught.value)
+
+
+def test_a_missing_directory_names_the_field(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"model\.path: .*/none is not there"):
+        read_checkpoint(tmp_path / "none", families())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="is no directory"):
+        read_checkpoint(tmp_path / "file", families())
+
+
+@pytest.mark.parametrize(
+    ("changes", "subjects"),
+    [
+        ({"model_type": "gemma3"}, ["gemma3"]),
+        ({"architectures": ["LlamaForSequenceClassification"]}, ["LlamaForSequenceClassification"]),
+        ({"text_config": {"model_type": "llama"}}, ["llama.text_config"]),
+        (
+            {"model_type": "qwen3_5", "architectures": ["Q"], "text_config": {"model_type": "qwen3_5_text"}},
+            ["qwen3_5.text_config", "qwen3_5"],
+        ),
+    ],
+)
+def test_a_model_that_no_row_describes_is_a_typed_gap(
+    tmp_path: Path, changes: dict[str, Any], subjects: list[str]
+) -> None:
+    folder = write_checkpoint(tmp_path / "m")
+    config(**changes)(folder)
+    with pytest.raises(GapError) as caught:
+        read_checkpoint(folder, families())
+    assert [gap.subject for gap in caught.value.gaps] == subjects
+    assert {gap.kind for gap in caught.value.gaps} == {"model structure"}
+    assert all(gap.detail in str(caught.value) for gap in caught.value.gaps)
+
+
+@pytest.mark.model
+def test_the_real_checkpoint_is_read(smollm2: Path) -> None:
+    found = read_checkpoint(smollm2, families())
+    assert (found.facts.layers, found.facts.hidden, found.facts.vocab) == (30, 576, 49152)
+    assert found.facts.parameters == 134_515_008
+    assert (found.ignored, found.unmapped) == ((), ())
