@@ -12,5 +12,9 @@ class KnowledgeGap(UserError):
     """A contract that the Target needs has no verified fragment for it in this version of the knowledge base."""
 
     def __init__(self, contract: str, needed_for: str):
+        super().__init__(contract, needed_for)  # both, so that it survives the way between processes
         self.contract = contract
-        super().__init__(f"the knowledge base has no fragment for contract {contract!r}, needed for {needed_for}")
+        self.needed_for = needed_for
+
+    def __str__(self) -> str:
+        return f"the knowledge base has no fragment for contract {self.contract!r}, needed for {self.needed_for}"

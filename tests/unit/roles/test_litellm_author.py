@@ -72,7 +72,7 @@ class Desk:
         self.slept: list[float] = []
 
     def settings(self, **more: Any) -> LitellmSettings:
-        fields = {"model": "openai/stub", "api_base": self.provider.api_base, "timeout_s": 5, "retries": 2, **PRICE}
+        fields = {"model": "openai/stub", "api_base": self.provider.api_base, "timeout_s": 60, "retries": 2, **PRICE}
         return LitellmSettings.model_validate(fields | more)
 
     def ask(self, brief: AnyBrief, *steps: Step, **more: Any) -> tuple[Any, Any]:
@@ -98,7 +98,7 @@ def test_a_good_answer_is_typed_and_costs_what_the_settings_say(desk: Desk) -> N
     assert (usage.author, usage.model, usage.calls) == ("litellm", "openai/stub", 1)
     assert (usage.prompt_tokens, usage.completion_tokens) == (100, 20)
     assert usage.usd == pytest.approx((100 * 1.0 + 20 * 2.0) / 1e6)
-    assert 0 < usage.seconds < 5
+    assert 0 < usage.seconds < 60
     [request] = desk.provider.requests
     assert [m["role"] for m in request["messages"]] == ["system", "user"]
     assert request["tools"][0]["function"]["name"] == "answer"
@@ -198,7 +198,7 @@ def test_the_timeout_holds_even_against_a_server_that_drips(desk: Desk) -> None:
     assert "timeout: no whole answer within timeout_s = 0.5 s" in desk.refuses(
         REVIEWER, Drips(), retries=0, timeout_s=0.5
     )
-    assert 0.4 < time.monotonic() - started < 2
+    assert 0.4 < time.monotonic() - started < 20
 
 
 def test_nobody_listening_is_said_and_costs_nothing(desk: Desk) -> None:
@@ -215,9 +215,11 @@ def test_every_call_reserves_its_worst_case_first(desk: Desk) -> None:
     assert desk.ledger.settled == [(pytest.approx(140 / 1e6), 120)]
 
 
-@pytest.mark.parametrize("step", [Cuts(after=30), Drips(), Says('{"findings": []}', usage=False)])
-def test_a_call_whose_cost_is_unknown_is_billed_at_its_reservation(desk: Desk, step: Step) -> None:
-    desk.ask(REVIEWER, step, GOOD, timeout_s=0.5)
+@pytest.mark.parametrize(
+    ("step", "timeout_s"), [(Cuts(after=30), 60), (Drips(), 1), (Says('{"findings": []}', usage=False), 60)]
+)
+def test_a_call_whose_cost_is_unknown_is_billed_at_its_reservation(desk: Desk, step: Step, timeout_s: float) -> None:
+    desk.ask(REVIEWER, step, GOOD, timeout_s=timeout_s)
     assert desk.ledger.settled[0] == desk.ledger.reserved[0]
 
 
@@ -290,6 +292,7 @@ def write(path: str, text: str) -> tuple[str, str]:
         ([write("cache.py", "def f(:\n"), SUBMIT], "cache.py doesn't parse: invalid syntax (cache.py, line 1)"),
         ([write("cache.py", "x = 1\0\n"), SUBMIT], "cache.py doesn't parse: source code"),
         ([write("no.py", "x"), write("cache.py", "x = 1\n"), SUBMIT], "an earlier call of the same reply was refused"),
+        ([write("cache.py", "x = 1\n"), SUBMIT, write("no.py", "x")], "'no.py' is none of the engine's files"),
         (
             [write("cache.py", "x = 1\n"), call("submit", summary="s", choices={"linear.layout": "columns"})],
             "decision linear.layout is one of ['rows', 'tiles', 'panels'], not 'columns'",
@@ -408,7 +411,7 @@ def test_a_check_says_model_cost_latency_and_how_the_model_answers(desk: Desk) -
     check = check_author(desk.settings(), desk.gateway)
     assert (check.model, check.answer, check.prompt_tokens) == ("openai/stub", "by tool call", 100)
     assert check.usd == pytest.approx(140 / 1e6)
-    assert 0 < check.seconds < 5
+    assert 0 < check.seconds < 60
     desk.provider.play(Says('{"word": "ready", "sum": 41}'))
     assert check_author(desk.settings(), desk.gateway).answer == "as plain JSON, but says 19 + 23 = 41"
     desk.provider.play(Says("Ready when you are."))

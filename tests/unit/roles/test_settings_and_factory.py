@@ -1,12 +1,14 @@
 """From what a user writes to the author who answers."""
 
+import pickle
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
+from ckb.errors import KnowledgeGap
 from roles import briefs as b
-from roles.author import AuthorError
+from roles.author import AuthorError, Usage
 from roles.authors.by_hand import check_author
 from roles.authors.factory import make_author
 from roles.budget import Unlimited
@@ -60,6 +62,12 @@ def test_a_model_without_a_gateway_is_an_error_and_the_composer_needs_no_check()
     with pytest.raises(AuthorError, match="'provider/model' needs a gateway"):
         make_author(MODEL, gateway=None, budget=Unlimited())
     assert check_author(ComposerSettings()).answer == "embedded: no call, no cost"
+
+
+def test_the_errors_of_an_author_survive_the_way_between_processes() -> None:
+    for error in (KnowledgeGap("rope", "a model"), AuthorError("no key", Usage(author="litellm", usd=1.0))):
+        copy = pickle.loads(pickle.dumps(error))
+        assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
 
 
 def test_a_composer_that_is_asked_as_reviewer_answers_as_reviewer() -> None:
