@@ -16,7 +16,7 @@ from ckb.facts import PlatformFacts
 READ_BYTES = 256 * 2**20
 """Much more than any cache holds."""
 SQUARE = 1024
-REPEATS = 5
+REPEATS = 8
 
 
 def measure(platform: PlatformFacts) -> Machine:

@@ -12,6 +12,7 @@ class Conversation:
 
     def __init__(self, url: str):
         self._client = httpx.Client(base_url=url, timeout=httpx.Timeout(10, read=600))
+        self._model = self._client.get("/v1/models").raise_for_status().json()["data"][0]["id"]
         self._messages: list[dict[str, str]] = []
 
     def ask(self, text: str) -> Iterator[str]:
@@ -34,7 +35,7 @@ class Conversation:
         self._messages.append({"role": "assistant", "content": answer})
 
     def _stream(self) -> Iterator[str]:
-        body = {"model": "engine", "messages": self._messages, "stream": True}
+        body = {"model": self._model, "messages": self._messages, "stream": True}
         with self._client.stream("POST", "/v1/chat/completions", json=body) as response:
             if response.status_code != 200:
                 response.read()

@@ -1,6 +1,7 @@
 """Released engines: finding one, and running its own server as a child process."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -66,7 +67,10 @@ def server_command(engine: Path, checkpoint: Path, host: str, port: int) -> list
 def start_server(
     engine: Path, checkpoint: Path, host: str, port: int, output: IO[bytes] | None = None
 ) -> "subprocess.Popen[bytes]":
-    """The engine's server in a process of its own. ninja of this environment must be on its PATH to build kernels."""
+    """The engine's server in a session of its own: Ctrl-C reaches us alone, and we end it (see `stop`).
+
+    ninja of this environment must be on its PATH to build kernels.
+    """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     return subprocess.Popen(
         server_command(engine, checkpoint, host, port),
@@ -75,6 +79,7 @@ def start_server(
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
+        start_new_session=True,
     )
 
 
@@ -121,6 +126,12 @@ def wait_until_ready(url: str, child: "subprocess.Popen[bytes]", output: IO[byte
         except httpx.TransportError:
             time.sleep(0.2)
     raise UserError(f"the engine's server did not answer within {START_S:.0f} s")
+
+
+def end_like_ctrl_c() -> None:
+    """A service manager's stop and a closed terminal end this process like Ctrl-C does, its child included."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
 
 
 def stop(child: "subprocess.Popen[bytes]") -> None:

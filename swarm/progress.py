@@ -27,7 +27,7 @@ class Progress:
 
     def __init__(self, budget: Budget, console: Console | None = None, clock: Callable[[], float] = time.time):
         self._budget = budget
-        self._console = console or Console(highlight=False)
+        self._console = console or Console(highlight=False, markup=False, emoji=False)
         self._clock = clock
         self._lock = threading.RLock()
         self._state = RunState()

@@ -1,5 +1,7 @@
 """Tables for the terminal. Colours are the basic ones, which dark and light terminals both show."""
 
+import sys
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -99,9 +101,9 @@ def plan_text(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def show(*parts: object) -> None:
-    """Prints to stdout, 80 columns wide or more where it is no terminal, so that nothing is cut in a log."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=160)
-    console.print(*parts, sep="\n")
+def show(*parts: Table | str) -> None:
+    """Prints to stdout, 160 columns wide where it is no terminal. Text is printed as it is: brackets are no markup."""
+    width = None if sys.stdout.isatty() else 160
+    console = Console(highlight=False, markup=False, emoji=False, width=width)
+    for part in parts:
+        console.print(part, soft_wrap=isinstance(part, str))

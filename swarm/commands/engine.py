@@ -1,6 +1,5 @@
-"""Commands on a released engine: serve, chat."""
+"""Commands on a released engine: serve, chat, bench."""
 
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -21,14 +20,16 @@ def serve(
     host: Annotated[str, typer.Option()] = "127.0.0.1",
     checkpoint: Checkpoint = None,
 ) -> None:
-    """Start an engine's OpenAI-compatible server, in a process of its own. Ctrl-C ends it."""
+    """Start an engine's OpenAI-compatible server.
+
+    It runs in a process of its own; Ctrl-C ends it."""
     from swarm import engines
 
     folder = engines.find_engine(engine)
     weights = engines.checkpoint_of(folder, checkpoint)
     engines.check_port(host, port)
     warn_if_changed(folder)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager's stop ends the child as well
+    engines.end_like_ctrl_c()
     print(f"{folder.name} on http://{host}:{port}/v1", flush=True)
     child = engines.start_server(folder, weights, host, port)
     try:
@@ -42,17 +43,44 @@ def serve(
 
 @app.command()
 def chat(engine: Engine, checkpoint: Checkpoint = None) -> None:
-    """Talk with an engine; lines of a pipe are answered one by one."""
+    """Talk with an engine.
+
+    Lines of a pipe are answered one by one."""
     from swarm import engines
     from swarm.chat import converse
 
     folder = engines.find_engine(engine)
     weights = engines.checkpoint_of(folder, checkpoint)
     warn_if_changed(folder)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    engines.end_like_ctrl_c()
     print(f"starting {folder.name} (the first start compiles its kernels)", file=sys.stderr, flush=True)
     with engines.running_server(folder, weights) as url:
         converse(url)
+
+
+@app.command()
+def bench(
+    engine: Engine,
+    full: Annotated[bool, typer.Option("--full", help="11 and 256 prompt tokens, 128 new ones, more repeats")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Every row, machine-readable")] = False,
+    checkpoint: Checkpoint = None,
+) -> None:
+    """Time an engine and Hugging Face in turn.
+
+    Both get the same fresh prompts in one run; end tokens are ignored, so that lengths are exact."""
+    from swarm import engines
+    from swarm.bench import benchmark_engine, benchmark_parts
+    from swarm.tables import show
+
+    folder = engines.find_engine(engine)
+    weights = engines.checkpoint_of(folder, checkpoint)
+    warn_if_changed(folder)
+    print("timing the engine and Hugging Face in turn (some minutes)", file=sys.stderr, flush=True)
+    benchmark, facts = benchmark_engine(folder, weights, full=full)
+    if as_json:
+        print(benchmark.model_dump_json(indent=1))
+    else:
+        show(*benchmark_parts(benchmark, facts))
 
 
 def warn_if_changed(folder: Path) -> None:

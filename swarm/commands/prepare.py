@@ -21,7 +21,7 @@ def say(line: str) -> None:
 def fetch(
     name: Annotated[str, typer.Argument(help="smollm2-135m, or a Hugging Face id such as Qwen/Qwen3-0.6B")],
 ) -> None:
-    """Download a model into models/ (an interrupted download goes on where it stopped)."""
+    """Download a model into models/."""
     from swarm.fetch import fetch as fetch_model
 
     fetch_model(name, say)
@@ -55,7 +55,9 @@ def init(
 
 @app.command()
 def coverage(target_file: Annotated[Path, typer.Argument(metavar="TARGET.yaml")]) -> None:
-    """Show what a Target needs of the knowledge base, and what is missing. Exit status 1 if something is."""
+    """Show what the knowledge base lacks for a Target.
+
+    Every need is listed with what serves it. Exit status 1 if something is missing."""
     from ckb.build import ensure_store
     from swarm.plan import coverage_of
     from swarm.platform import detect
@@ -74,7 +76,9 @@ def coverage(target_file: Annotated[Path, typer.Argument(metavar="TARGET.yaml")]
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: a list of findings.")] = False,
 ) -> None:
-    """Show what this machine has for the job, and what follows from each lack. Exit status 1 if it can't run."""
+    """Show what this machine has and lacks for the job.
+
+    Each lack is listed with what follows from it. Exit status 1 if the main job can't run."""
     from swarm.doctor import examine
 
     findings = examine()

@@ -31,7 +31,9 @@ def generate(
         Path | None, typer.Option(help="Folder of the run; default: runs/<target>-<date>-<time>")
     ] = None,
 ) -> None:
-    """Make an engine for a Target: plan, candidates, gates, benchmarks, release."""
+    """Make an engine for a Target.
+
+    Plan, candidates on branches, gates, paired benchmarks, release, and a new version of the knowledge base."""
     from swarm.target import load_target
 
     target = load_target(target_file)
@@ -60,7 +62,7 @@ def generate(
 
 @app.command()
 def resume(run_folder: Run) -> None:
-    """Go on with a run whose driver was stopped, however it ended."""
+    """Go on with a run, however its driver ended."""
     need_git()
     folder = find_run(run_folder)
     ray_environment.prepare()
@@ -119,7 +121,7 @@ def status(run_folder: Annotated[str | None, typer.Argument(metavar="[RUN]")] = 
 
 @app.command()
 def report(run_folder: Run) -> None:
-    """Write the report of a run anew and print where it is."""
+    """Write the report of a run anew."""
     from swarm.report import write_report
 
     print(shown(write_report(find_run(run_folder))))

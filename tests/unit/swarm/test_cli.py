@@ -1,0 +1,95 @@
+"""The command line itself: what it imports, what it prints, how it ends."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from swarm.cli import main
+from swarm.target import load_target
+from tests.unit.ckb.samples import write_checkpoint
+
+ROOT = Path(__file__).parents[3]
+HEAVY = ("torch", "ray", "litellm", "transformers", "pyarrow", "numpy", "git", "rich", "httpx", "pydantic")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_help_starts_without_any_heavy_import() -> None:
+    script = (
+        f"import sys; from swarm.cli import main; main(['--help']); print([m for m in {HEAVY} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    for command in ("init", "generate", "resume", "status", "report", "serve", "chat", "bench", "fetch", "doctor"):
+        assert f"\n  {command} " in done.stdout
+    assert "..." not in done.stdout.split("Commands:")[1], "a command's summary is longer than its line"
+
+
+def test_the_knowledge_base_is_built_shown_and_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ckb", "build"]) == 0
+    assert capsys.readouterr().out.startswith("version 1 of ")
+    assert main(["ckb", "build"]) == 0
+    assert capsys.readouterr().out == "version 1 holds the seed already\n"
+    for command, expected in (
+        (["ckb", "log"], "contracts +"),
+        (["ckb", "show"], "test_contracts"),
+        (["ckb", "show", "models"], "llama"),
+        (["ckb", "verify"], "every file is as its manifest says"),
+        (["ckb", "lint"], "no problems"),
+        (["ckb", "lint", "--seed"], "no problems"),
+        (["ckb", "diff", "0", "1"], "added"),
+        (["ckb", "blame", "models", "llama"], "version 1, "),
+    ):
+        assert main(command) == 0, command
+        assert expected in capsys.readouterr().out, command
+    assert main(["ckb", "show", "models", "llama", "--at", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["model_type"] == "llama"
+
+
+def test_a_damaged_store_is_found(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ckb", "build"]) == 0
+    data = next((home / "store" / "data").glob("contracts-*"))
+    data.write_bytes(data.read_bytes()[:-1] + b"x")
+    assert main(["ckb", "verify"]) == 1
+    assert data.name in capsys.readouterr().out
+
+
+def test_init_writes_a_target_that_a_dry_run_accepts(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_checkpoint(home / "models")
+    assert main(["init", "models", "as quick as it can be", "--output", "mine.yaml"]) == 0
+    output = capsys.readouterr().out
+    assert "no language model is configured" in output
+    assert "wrote mine.yaml" in output
+    text = (home / "mine.yaml").read_text()
+    assert text.startswith("# LlamaForCausalLM, 2 layers")
+    assert "# asked for: as quick as it can be" in text
+    target = load_target(home / "mine.yaml")
+    assert target.model.path == "models"
+    assert target.user.instructions == "as quick as it can be"
+    assert target.workload.prompt_tokens[0] + target.workload.new_tokens[0] <= 64
+    assert main(["generate", "--dry-run", "mine.yaml"]) == 0
+    shown = capsys.readouterr().out
+    assert "operators: [torch, triton]" in shown
+    assert "bound: tpot_ms" in shown
+    assert "kv_layout: head_major, token_major" in shown
+    assert not (home / "runs").exists()
+    assert main(["coverage", "mine.yaml"]) == 0
+    assert "100% of" in capsys.readouterr().out
+
+
+def test_the_composer_needs_no_check_that_costs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["authors", "check"]) == 0
+    assert "composer" in capsys.readouterr().out
+
+
+def test_status_without_a_run_lists_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status"]) == 0
+    assert capsys.readouterr().out.split() == ["run", "state", "merged", "engine"]
