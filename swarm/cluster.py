@@ -5,7 +5,6 @@ that we join is used as it is; if it is open to anyone who reaches it, a warning
 """
 
 import os
-import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,27 +15,16 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ckb.errors import UserError
 from swarm.paths import home
+from swarm.ray_environment import inside_a_job
 from swarm.target import Target
 
 OBJECT_STORE_BYTES = 128 * 1024 * 1024
 """Nothing large goes through the object store: trees and evidence are files."""
-QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_DISABLE_IMPORT_WARNING": "1",
-}
-
-
-def inside_a_job() -> bool:
-    """Whether this driver was started by `ray job submit`, which sets the cluster's address."""
-    return "RAY_ADDRESS" in os.environ
 
 
 @contextmanager
 def cluster(target: Target) -> Iterator[None]:
     """Connected to Ray with what the Target needs, and disconnected again. Raises UserError if it can't be met."""
-    os.environ.update(QUIET)
     if inside_a_job():
         join()
     else:
@@ -51,8 +39,7 @@ def cluster(target: Target) -> Iterator[None]:
 
 def start_local() -> None:
     """A cluster of this machine alone. `address="local"` keeps it apart from any other cluster that runs here."""
-    os.environ["RAY_AUTH_MODE"] = "token"
-    os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    assert "RAY_AUTH_TOKEN" in os.environ, "swarm.ray_environment.prepare() comes before `import ray`"
     ray.init(
         address="local",
         include_dashboard=False,
