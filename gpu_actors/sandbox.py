@@ -157,8 +157,9 @@ class Sandbox:
                 "the sandbox can't be set up on this machine; `sandbox: none` runs generated code without it "
                 f"(written in every record). The launcher said: {output.strip() or 'nothing'}"
             )
-        self.pid: int = lines[0]["pid"]
-        self.isolation = describe(lines[1], confinement)
+        told = lines[0] | lines[1]  # by the watcher and by the confined process, in either order
+        self.pid: int = told["pid"]
+        self.isolation = describe(told, confinement)
 
     def _specification(
         self, argv: list[str], confinement: Confinement, request: int, reply: int, report: int
@@ -195,6 +196,10 @@ class Sandbox:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return None
+
+    def drain(self) -> None:
+        """Waits until everything that an ended child wrote has arrived in `output`."""
+        self._threads[0].join(5.0)
 
     def kill(self, reason: str) -> None:
         """Ends the whole group at once, also what left its session. The first reason is kept."""

@@ -48,14 +48,14 @@ class Verifier:
             )
 
 
-def confinement(engine: EngineJob, cache_dir: Path) -> Confinement:
+def confinement(engine: EngineJob, cache_dir: Path, *, also_read: tuple[Path, ...] = ()) -> Confinement:
     """The sandbox of one tree. Its kernel cache is its own: no tree can leave something there for another."""
     kernels = cache_dir / "kernels" / engine.tree
     kernels.mkdir(parents=True, exist_ok=True)
     cuda = engine.facts.platform.accelerator == "cuda"
     return Confinement(
         mode=engine.sandbox,
-        read=(Path(engine.tree_dir), Path(engine.checkpoint)),
+        read=(Path(engine.tree_dir), Path(engine.checkpoint), *also_read),
         write=(kernels,),
         environment={"XDG_CACHE_HOME": str(kernels), "TRITON_CACHE_DIR": str(kernels / "triton")},
         memory_bytes=engine.max_memory_bytes,

@@ -138,7 +138,7 @@ def write_tokenizer(path: Path, vocab: int) -> None:
 
 
 def write_engine(folder: Path, family: str = "llama", edits: dict[str, tuple[str, str]] | None = None) -> Path:
-    """The hand-made engine for a family, with `edits`: file -> (text, its replacement). A text that is not there fails."""
+    """The hand-made engine for a family, with `edits`: file -> (text, its replacement)."""
     shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("__pycache__"))
     m = model_facts(family)
     numbers = {

@@ -1,0 +1,190 @@
+"""The verifier on right engines and on wrong ones: each wrong one is rejected by the gate that should."""
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from gpu_actors.jobs import Verdict, VerifyJob
+from gpu_actors.verifier import Verifier
+from tests.unit.gpu_actors import tiny
+
+BUILT = ("execution", "model", "integration")
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a Llama and a Qwen3 checkpoint, and a cache of the reference's answers."""
+    folder = tmp_path_factory.mktemp("work")
+    for family in ("llama", "qwen3"):
+        tiny.write_checkpoint(folder / family, family)
+    return folder
+
+
+def verify(work: Path, name: str, family: str, edits: dict[str, tuple[str, str]], **fields: object) -> Verdict:
+    tree = tiny.write_engine(work / "trees" / name, family, edits)
+    job = tiny.verify_job(tiny.engine_job(tree, work / family, family), **fields)
+    return Verifier(work / "cache").verify(job)
+
+
+def lines(verdict: Verdict) -> list[str]:
+    return [f"{gate.level} {gate.gate} {gate.status}: {gate.summary}" for gate in verdict.gates]
+
+
+def test_a_right_engine_passes_every_gate_and_leaves_evidence_named_by_its_hash(work: Path, tmp_path: Path) -> None:
+    verdict = verify(work, "right_qwen3", "qwen3", {}, evidence_dir=str(tmp_path))
+    assert verdict.passed, lines(verdict)
+    assert verdict.levels == ("L0", "L1", "L2", "L3")
+    assert {gate.gate for gate in verdict.gates if gate.level == "L2"} >= {"linear", "forward"}
+    assert {gate.gate for gate in verdict.gates if gate.level == "L1"} >= {"agreement", "server"}
+    assert verdict.gates[-1].gate == "run_again"
+    for gate in verdict.gates:
+        stored = json.loads((tmp_path / f"{gate.evidence[0].sha256}.json").read_text())
+        assert stored["gate"] == gate.gate
+        assert stored["tree"] == verdict.tree
+
+
+class Wrong(NamedTuple):
+    """An engine that must be rejected."""
+
+    gate: str
+    edits: dict[str, tuple[str, str]]
+    says: str = ""
+    """Part of the failed gate's summary."""
+    fields: dict[str, object] = {}
+
+
+def setup_that(code: str) -> dict[str, tuple[str, str]]:
+    return {"kernels.py": ("    torch.set_num_threads(THREADS)", f"    {code}")}
+
+
+FORWARD = "return x + linear(silu_mul(gate_up)"
+RUBBISH = """import os
+    for fd in range(3, 20):
+        try:
+            os.write(fd, bytes([255, 254, 10]))
+        except OSError:
+            pass"""
+ENVIRONMENT = "import os; print(os.environ['ENGINESMITH_SECRET'])"
+DOWNLOAD = "from urllib.request import urlopen; urlopen('http://127.0.0.1:PORT/', timeout=5)"
+ONE_STAGE: dict[str, object] = {"stages": ("execution",)}
+TWO_STAGES: dict[str, object] = {"stages": ("execution", "model")}
+WRONG = {
+    "theta": Wrong("rope", {"facts.py": ("ROPE_THETA = 50000.0", "ROPE_THETA = 10000.0")}, fields=ONE_STAGE),
+    "eps": Wrong("rms_norm", {"facts.py": ("NORM_EPS = 1e-05", "NORM_EPS = 1e-04")}, fields=ONE_STAGE),
+    "zeros": Wrong("linear", {"kernels.py": ("F.linear(x, packed)", "0 * F.linear(x, packed)")}, fields=ONE_STAGE),
+    "groups": Wrong("attention", {"kernels.py": ("repeat_interleave(HEADS // KV_HEADS, dim=0)",
+                                                 "repeat(HEADS // KV_HEADS, 1, 1)")}, fields=ONE_STAGE),
+    "mask": Wrong("attention", {"kernels.py": (".tril(start)", ".tril(start + 1)")}, fields=ONE_STAGE),
+    "append": Wrong("kv_cache", {"cache.py": ("self.held[1, layer, :, start : start + len(v)]",
+                                              "self.held[1, layer, :, : len(v)]")}, fields=ONE_STAGE),
+    "hang": Wrong("setup", setup_that("while True: pass"), "TIMEOUT", ONE_STAGE | {"deadline_s": 8.0}),
+    "rubbish": Wrong("setup", setup_that(RUBBISH), "PROTOCOL", ONE_STAGE),
+    "exit 0": Wrong("setup", setup_that("import os; os._exit(0)"), "CRASHED", ONE_STAGE),
+    "secret": Wrong("setup", setup_that(ENVIRONMENT), "KeyError", ONE_STAGE),
+    "network": Wrong("setup", setup_that(DOWNLOAD), "RAISED", ONE_STAGE),
+    "framework": Wrong("audit", setup_that("import transformers"), "transformers", ONE_STAGE),
+    "residual": Wrong("forward", {"model.py": (FORWARD, FORWARD.replace("x + ", ""))}, fields=TWO_STAGES),
+    "position": Wrong("step", {"model.py": ("rope(k, start)", "rope(k, start - (len(x) == 1 and start > 0))")},
+                      fields=TWO_STAGES),
+    "stale": Wrong("forward", {"cache.py": ("self.held[0, layer, :, start : start + len(k)] = k",
+                                            "self.held[0, layer, :, start + layer : start + len(k)] = k[layer:]")},
+                   fields={"stages": ("model",), "levels": ("L0", "L1"), "contracts": ("model", "weights")}),
+    "ignored": Wrong("weights", {"weights.py": ("return Weights(tensors, tuple(stored))",
+                                                "return Weights(tensors, tuple(stored)[1:])")}, fields=TWO_STAGES),
+    "last token": Wrong("agreement", {"engine.py": ("+ count):", "+ count - 1):")}, "generate gave 11",
+                        {"stages": BUILT}),
+    "end": Wrong("refusals", {"engine.py": ("if not 1 <= len(prompt) <= limit:", "if len(prompt) > limit:")},
+                 fields={"stages": BUILT}),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def verdicts(work: Path) -> Iterator[dict[str, Verdict]]:
+    """All wrong engines, judged two at a time: most of the time goes into starting their processes."""
+    asked: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+    host = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=host.serve_forever, daemon=True).start()
+
+    def judge(item: tuple[str, Wrong]) -> tuple[str, Verdict]:
+        name, wrong = item
+        edits = {f: (old, new.replace("PORT", str(host.server_port))) for f, (old, new) in wrong.edits.items()}
+        without = tuple(c for c in tiny.CONTRACTS if c != "server")  # its start takes as long as all the rest
+        fields = {"levels": ("L0", "L1", "L2"), "contracts": without} | wrong.fields
+        return name, verify(work, name.replace(" ", "_"), "llama", edits, **fields)
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
+        patch.setenv("ENGINESMITH_SECRET", "x")
+        yield dict(pool.map(judge, WRONG.items()))
+    host.shutdown()
+    host.server_close()
+    assert not asked, "an engine reached the host's network"
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_engine_is_rejected_by_the_gate_that_should(verdicts: dict[str, Verdict], name: str) -> None:
+    verdict, wrong = verdicts[name], WRONG[name]
+    assert not verdict.passed
+    first = verdict.failures[0]
+    assert first.gate == wrong.gate, lines(verdict)
+    assert wrong.says in first.summary
+
+
+@pytest.mark.parametrize(
+    ("name", "edits", "gate"),
+    [
+        (
+            "slightly",
+            {"model.py": ("linear(hidden, table).float()", "linear(hidden, table).float() * 1.0001")},
+            "logits",
+        ),
+        (
+            "one_token",
+            {"engine.py": ("token = sampler(logits)", "token = sampler(logits) ^ (position == 40)")},
+            "greedy",
+        ),
+    ],
+)
+def test_acceptance_rejects_what_the_stages_let_through(
+    work: Path, name: str, edits: dict[str, tuple[str, str]], gate: str
+) -> None:
+    verdict = verify(work, name, "qwen3", edits, levels=("L3",))
+    assert [g.gate for g in verdict.failures] == [f"acceptance_{gate}"], lines(verdict)
+
+
+def test_the_server_gate_hears_a_truncated_stream(work: Path) -> None:
+    fields: dict[str, object] = {"stages": ("integration",), "levels": ("L0", "L1"), "contracts": ("server",)}
+    right = verify(work, "served", "llama", {}, **fields)
+    assert right.passed, lines(right)
+    cut = {"server.py": ("            sent = text\n", "            sent = text + 'x'\n")}
+    wrong = verify(work, "served_wrong", "llama", cut, **fields)
+    assert [gate.gate for gate in wrong.failures] == ["server"]
+    assert "the streamed completion is" in wrong.failures[0].summary
+
+
+def test_nothing_of_another_tree_is_run(work: Path) -> None:
+    tree = tiny.write_engine(work / "trees" / "changed", "llama")
+    job = tiny.verify_job(tiny.engine_job(tree, work / "llama"), stages=("execution",), levels=("L0", "L1"))
+    (tree / "kernels.py").write_text("raise SystemExit('this must not run')")
+    verdict = Verifier(work / "cache").verify(job)
+    assert [gate.gate for gate in verdict.failures] == ["tree"]
+    assert [gate.gate for gate in verdict.gates] == ["tree", "audit"]
+
+
+def test_a_stage_whose_gates_would_all_fall_away_is_our_fault_and_raises(work: Path) -> None:
+    tree = tiny.write_engine(work / "trees" / "unnamed", "llama")
+    job: VerifyJob = tiny.verify_job(tiny.engine_job(tree, work / "llama"), stages=("execution",), contracts=("mlp",))
+    with pytest.raises(ValueError, match="the job names none of them"):
+        Verifier(work / "cache").verify(job)
