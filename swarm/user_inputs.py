@@ -1,16 +1,30 @@
-"""What the user brings along: the files behind the `user:` block of a Target, and their hashes."""
+"""What the user brings along: the files behind the `user:` block of a Target, and a trial of its commands.
+
+A command is tried on the reference before any candidate exists: one that crashes, hangs, refuses the reference or
+prints no metric can judge nothing, and the run ends before it began.
+"""
 
 import os
 import shlex
 import shutil
+import sysconfig
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.baselines import reference_engine
 from ckb.errors import UserError
-from ckb.hashing import sha256_file
+from ckb.facts import Facts
+from ckb.hashing import sha256_file, tree_sha256
+from gpu_actors.jobs import EngineJob
+from gpu_actors.user import UserRun, run_user_benchmark, run_user_checker
+from swarm.feasibility import USER_METRIC
 from swarm.paths import resolve
-from swarm.target import User
+from swarm.target import Target, User
 
-COMMANDS = ("checker", "benchmark")
+TRIAL_S = 300.0
+"""Most time of one command on the reference."""
+Note = Callable[[str], None]
 
 
 def user_files(user: User) -> dict[str, str]:
@@ -21,18 +35,15 @@ def user_files(user: User) -> dict[str, str]:
     files: list[Path] = []
     if user.reference:
         files.append(existing("user.reference", user.reference))
-    for name in COMMANDS:
-        if line := getattr(user, name):
-            files += command_files(f"user.{name}", line)
+    for field, line in (("user.checker", user.checker), ("user.benchmark", user.benchmark)):
+        if line:
+            files += command_files(field, line)
     return {str(path): sha256_file(path) for path in files}
 
 
 def command_files(field: str, line: str) -> list[Path]:
     """The files of the user's own in a command line; the program may be one of them or a command on PATH."""
-    try:
-        program, *arguments = shlex.split(line)
-    except ValueError as error:
-        raise UserError(f"{field}: {line!r} is no command line: {error}") from error
+    program, *arguments = words_of(field, line)
     files = [existing(field, word) for word in arguments if looks_like_a_file(word)]
     if resolve(program).is_file():
         if not os.access(resolve(program), os.X_OK):
@@ -43,8 +54,24 @@ def command_files(field: str, line: str) -> list[Path]:
     return files
 
 
+def absolute_command(line: str) -> str:
+    """A command line whose files are absolute paths, so that it runs in any folder."""
+    words = [str(resolve(w)) if looks_like_a_file(w) else w for w in words_of("user", line)]
+    return shlex.join(words)
+
+
+def words_of(field: str, line: str) -> list[str]:
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise UserError(f"{field}: {line!r} is no command line: {error}") from error
+    if not words:
+        raise UserError(f"{field}: the command is empty; leave the key out")
+    return words
+
+
 def looks_like_a_file(word: str) -> bool:
-    """Whether an argument names a file: it exists, or it ends like a script."""
+    """Whether a word names a file: it exists, or it ends like a script."""
     return not word.startswith("-") and (resolve(word).is_file() or word.endswith((".py", ".sh")))
 
 
@@ -53,6 +80,59 @@ def existing(field: str, name: str) -> Path:
     if not path.is_file():
         raise UserError(f"{field}: {path} is {'no file' if path.exists() else 'not there'}")
     return path
+
+
+def try_commands(target: Target, facts: Facts, cache_dir: Path, note: Note) -> dict[str, float]:
+    """Runs the user's checker and benchmark on the reference; returns the metrics that the benchmark printed.
+
+    Raises UserError when a command can't judge the reference, or does not print the objective.
+    """
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache_dir, prefix="reference-") as scratch:
+        engine = reference_job(target, facts, Path(scratch) / "reference")
+        # a candidate may not read transformers, the reference stands on it
+        also = (Path(sysconfig.get_path("purelib")) / "transformers", Path(scratch))
+        if line := target.user.checker:
+            note("trying user.checker on the reference")
+            files = (*command_files("user.checker", line), *also)
+            judge("user.checker", run_user_checker(absolute_command(line), files, engine, cache_dir, TRIAL_S))
+        metrics: dict[str, float] = {}
+        if line := target.user.benchmark:
+            note("trying user.benchmark on the reference")
+            files = (*command_files("user.benchmark", line), *also)
+            run = run_user_benchmark(absolute_command(line), files, engine, cache_dir, TRIAL_S)
+            judge("user.benchmark", run)
+            metrics = run.metrics
+    wanted = target.objective.metric
+    if wanted.startswith(USER_METRIC) and wanted.removeprefix(USER_METRIC) not in metrics:
+        printed = ", ".join(USER_METRIC + name for name in metrics)
+        raise UserError(f"objective.metric: {wanted} is not among what user.benchmark prints: {printed}")
+    return metrics
+
+
+def judge(field: str, run: UserRun) -> None:
+    if run.status != "PASS":
+        raise UserError(f"{field} can't be used: on the reference it ended with {run.status}: {run.summary}")
+
+
+def reference_job(target: Target, facts: Facts, folder: Path) -> EngineJob:
+    """The reference as an engine's folder: Hugging Face in the Target's dtype, with the user's own `generate` if
+    there is one."""
+    source = Path(reference_engine.__path__[0]) / "engine.py"
+    folder.mkdir()
+    text = source.read_text(encoding="utf-8")
+    dtype = f"DTYPE = torch.{facts.workload.dtype}"
+    (folder / "engine.py").write_text(text.replace("DTYPE = torch.float32", dtype), encoding="utf-8")
+    if target.user.reference:
+        shutil.copy(resolve(target.user.reference), folder / "reference.py")
+    return EngineJob(
+        tree=tree_sha256(folder),
+        tree_dir=str(folder),
+        checkpoint=str(target.checkpoint),
+        facts=facts,
+        operators=target.operators,
+        sandbox=target.sandbox,
+    )
 
 
 def check_unchanged(hashes: dict[str, str]) -> None:

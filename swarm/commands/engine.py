@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ckb.errors import UserError
+from swarm.paths import cache_dir
 
 app = typer.Typer()
 Engine = Annotated[str, typer.Argument(help="Folder of the engine, or of its Target: engines/demo")]
@@ -68,19 +69,21 @@ def bench(
     """Time an engine and Hugging Face in turn.
 
     Both get the same fresh prompts in one run; end tokens are ignored, so that lengths are exact."""
+    from gpu_actors.bench import bench_engine, summary_table
     from swarm import engines
-    from swarm.bench import benchmark_engine, benchmark_parts
+    from swarm.bench import facts_of_engine
     from swarm.tables import show
 
     folder = engines.find_engine(engine)
     weights = engines.checkpoint_of(folder, checkpoint)
+    facts = facts_of_engine(folder, weights)
     warn_if_changed(folder)
     print("timing the engine and Hugging Face in turn (some minutes)", file=sys.stderr, flush=True)
-    benchmark, facts = benchmark_engine(folder, weights, full=full)
+    benchmark = bench_engine(folder, weights, facts, cache_dir(), full=full)
     if as_json:
         print(benchmark.model_dump_json(indent=1))
     else:
-        show(*benchmark_parts(benchmark, facts))
+        show(summary_table(benchmark, facts))
 
 
 def warn_if_changed(folder: Path) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from ckb.errors import UserError
 from swarm import ray_environment
-from swarm.paths import resolve, runs_dir, store_dir
+from swarm.paths import cache_dir, resolve, runs_dir, store_dir
 
 if TYPE_CHECKING:
     from swarm.events import RunFinished
@@ -52,6 +52,10 @@ def generate(
         show(render_target(target), plan_text(plan))
         return
     ray_environment.prepare()
+    if target.user.checker or target.user.benchmark:
+        from swarm.user_inputs import try_commands
+
+        try_commands(target, plan.facts, cache_dir(), print)
     from swarm import run
 
     name = target_file.stem

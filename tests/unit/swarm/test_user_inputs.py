@@ -1,4 +1,4 @@
-"""The files behind the `user:` block."""
+"""What the user brings along: its files, and the trial of its commands on the reference."""
 
 import sys
 from pathlib import Path
@@ -7,8 +7,10 @@ import pytest
 
 from ckb.errors import UserError
 from ckb.hashing import sha256_file
-from swarm.target import User
-from swarm.user_inputs import check_unchanged, user_files
+from swarm import user_inputs
+from swarm.target import Target, User, parse_target
+from swarm.user_inputs import absolute_command, check_unchanged, try_commands, user_files
+from tests.unit.gpu_actors import tiny
 
 
 @pytest.fixture(autouse=True)
@@ -63,3 +65,82 @@ def test_a_file_that_changes_after_the_plan_was_frozen_is_noticed(home: Path) ->
     (home / "check.py").unlink()
     with pytest.raises(UserError, match="nothing now"):
         check_unchanged(hashes)
+
+
+def target(**sections: object) -> Target:
+    return parse_target({"model": {"path": "tiny"}, **sections}, "t.yaml")
+
+
+def tried(home: Path, **sections: object) -> dict[str, float]:
+    return try_commands(target(**sections), tiny.facts(), home / "cache", lambda line: None)
+
+
+def script(home: Path, text: str) -> str:
+    (home / "script.py").write_text(text)
+    return "python script.py"
+
+
+def test_a_commands_files_become_absolute_and_its_other_words_stay(home: Path) -> None:
+    found = absolute_command("python check.py --level 3 data.json")
+    assert found == f"python {home / 'check.py'} --level 3 {home / 'data.json'}"
+
+
+PRINTS = """
+import sys
+print("talk")
+print('{"metric": "speed", "value": 3}')
+print(sys.argv[-2:], file=sys.stderr)
+"""
+
+
+def test_a_benchmark_that_prints_the_objective_passes_the_trial(home: Path) -> None:
+    objective = {"metric": "user.speed", "direction": "max"}
+    user = {"benchmark": script(home, PRINTS), "checker": "python script.py"}
+    assert tried(home, user=user, objective=objective) == {"speed": 3.0}
+    assert not list((home / "cache").glob("reference-*")), "the reference's folder stays behind"
+
+
+FAILING = [
+    ("raise ValueError('no such tensor')", {}, r"user.benchmark can't be used: .* FAIL: .*no such tensor"),
+    ("print('all is well')", {}, r"user.benchmark can't be used: .* no line of the form"),
+    ("import time; time.sleep(60)", {}, r"user.benchmark can't be used: .* TIMEOUT: .* did not end within"),
+    (PRINTS, {"metric": "user.power", "direction": "max"}, r"user.power is not among .* prints: user.speed"),
+]
+
+
+@pytest.mark.parametrize(("text", "objective", "message"), FAILING)
+def test_a_command_that_can_judge_nothing_ends_the_run_before_it_began(
+    text: str, objective: dict[str, str], message: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "sleep" in text:
+        monkeypatch.setattr(user_inputs, "TRIAL_S", 0.5)
+    with pytest.raises(UserError, match=message):
+        tried(home, user={"benchmark": script(home, text)}, objective=objective)
+
+
+def test_a_checker_that_refuses_the_reference_is_of_no_use(home: Path) -> None:
+    with pytest.raises(UserError, match=r"user.checker can't be used: on the reference it ended with FAIL"):
+        tried(home, user={"checker": script(home, "raise SystemExit(3)")})
+
+
+TOKENS_AND_ARRAYS = """
+import importlib, json, sys
+from pathlib import Path
+
+folder, checkpoint = Path(sys.argv[-2]), sys.argv[-1]
+sys.path.insert(0, str(folder.parent))
+engine = importlib.import_module(f"{folder.name}.engine").Engine.load(checkpoint)
+prompt = engine.tokenizer.encode("hello there")
+tokens = engine.generate([prompt], 4, ignore_eos=True)[0]
+assert len(tokens) == 4, tokens
+logits = engine.logits(prompt)
+assert logits.shape[0] == len(prompt)
+assert int(logits[-1].argmax()) == tokens[0]
+print(json.dumps({"metric": "vocabulary", "value": logits.shape[1]}))
+"""
+
+
+def test_a_token_checker_and_an_array_checker_can_judge_the_reference(home: Path) -> None:
+    tiny.write_checkpoint(home / "tiny", "llama")
+    found = tried(home, user={"benchmark": script(home, TOKENS_AND_ARRAYS)})
+    assert found == {"vocabulary": float(tiny.model_facts("llama").vocab)}
