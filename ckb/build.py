@@ -17,7 +17,7 @@ from ckb.knowledge_files import KNOWLEDGE, Knowledge, read_contract, read_fragme
 from ckb.records import Contract, Fragment, Row
 from ckb.schemas import Experience, ModelFamily, Parallelism, Platform, TestContract
 from ckb.storage import Storage
-from ckb.store import Store, Version
+from ckb.store import Conflict, Store, Version
 from ckb.versions import NoStore
 
 Ids = dict[str, tuple[str, ...]]
@@ -55,14 +55,21 @@ def read_seed(root: Path = KNOWLEDGE) -> dict[str, list[Row]]:
 def build(root: Path | Storage, knowledge: Path = KNOWLEDGE, *, by: str = "build", today: str = "") -> Build:
     """Import the seed: version 1 of a new store, or one new version with what differs, or nothing.
 
-    Only rows that came from the seed are compared; what runs and people added stays as it is. Raises Conflict if
-    somebody else commits at the same moment: run it again.
+    Only rows that came from the seed are compared; what runs and people added stays as it is. When others commit
+    meanwhile, the seed is compared anew with what is there then.
     """
     seed = read_seed(knowledge)
     store = open_or_create(root)
+    while True:
+        try:
+            return _import(store, seed, by, today or datetime.now(UTC).date().isoformat())
+        except Conflict:
+            continue
+
+
+def _import(store: Store, seed: Mapping[str, Sequence[Row]], by: str, today: str) -> Build:
     base = store.latest
     stored = {table: {row.id: row for row in store.rows(table, base)} for table in seed}
-    today = today or datetime.now(UTC).date().isoformat()
     added = {t: [r for r in rows if r.id not in stored[t]] for t, rows in seed.items()}
     changed = {t: list(_changed(rows, stored[t])) for t, rows in seed.items()}
     gone = {t: list(_gone(stored[t], {r.id for r in rows})) for t, rows in seed.items()}

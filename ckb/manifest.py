@@ -87,7 +87,7 @@ class State:
         tables = dict(self.tables)
         for name, change in manifest.changes.items():
             tables[name] = _apply(tables.get(name), change)
-        return State(manifest.version, tables, max(self.horizon, manifest.horizon))
+        return State(manifest.version, tables, manifest.horizon)
 
     def checkpoint(self) -> dict[str, Snapshot]:
         return {name: Snapshot(files=t.files, arrow=pack_schema(t.schema)) for name, t in self.tables.items()}
@@ -97,8 +97,7 @@ def with_checkpoint(manifest: Manifest, parent: State) -> Manifest:
     """The manifest as it is to be written: every 64th holds the state that it leads to."""
     if manifest.version % CHECKPOINT_EVERY:
         return manifest
-    state = parent.after(manifest)
-    return manifest.model_copy(update={"checkpoint": state.checkpoint(), "horizon": state.horizon})
+    return manifest.model_copy(update={"checkpoint": parent.after(manifest).checkpoint()})
 
 
 def _table(snapshot: Snapshot) -> TableState:

@@ -11,7 +11,9 @@ from ckb.history import diff
 from ckb.knowledge_files import KNOWLEDGE, KnowledgeFileError, read_knowledge
 from ckb.records import Contract, Provenance
 from ckb.schemas import Experience
+from ckb.storage import LocalStorage
 from ckb.store import Store
+from ckb.versions import manifest_path
 from tests.unit.ckb.samples import experience
 
 
@@ -80,6 +82,22 @@ def test_what_a_run_wrote_is_left_alone(seed: Path, tmp_path: Path) -> None:
     (seed / "experience/learned.md").write_text(f"---\n{fields}\n---\ntext\n")
     with pytest.raises(UserError, match="'learned' is the id of a row that a run wrote"):
         build(tmp_path / "store", seed)
+
+
+def test_two_builds_at_once_import_the_seed_once(seed: Path, tmp_path: Path) -> None:
+    class Raced(LocalStorage):
+        """Another build comes first, at the last moment."""
+
+        done = False
+
+        def put_if_absent(self, path: str, data: bytes) -> None:
+            if path == manifest_path(1) and not self.done:
+                self.done = True
+                assert build(self.root, seed).version == 1
+            super().put_if_absent(path, data)
+
+    assert build(Raced(tmp_path / "store"), seed) == Build(1)
+    assert Store(tmp_path / "store").latest == 1
 
 
 def test_draft_rows_are_not_for_generation(seed: Path, tmp_path: Path) -> None:
