@@ -19,6 +19,10 @@ ROWS = 12
 """Most candidates in the live view: it must fit into a small terminal."""
 
 
+ISSUES = 4
+"""Most open issues in the live view."""
+
+
 class Progress:
     """Fed with the events of a run. A context manager; thread-safe.
 
@@ -73,11 +77,12 @@ class Progress:
         return self._state.active_seconds + self._clock() - self._last_event
 
     def render(self) -> RenderableType:
-        """The live view: the latest candidates, what is being done, and the budget."""
+        """The live view: the latest candidates, the open issues, what is being done, and the budget."""
         with self._lock:
-            parts: list[RenderableType] = (
-                [candidate_table(latest_candidates(self._state))] if self._state.issues else []
-            )
+            parts: list[RenderableType] = []
+            if self._state.issues:
+                parts.append(candidate_table(latest_candidates(self._state)))
+            parts += [Text(line, overflow="ellipsis", no_wrap=True) for line in issue_lines(self._state)]
             parts.append(Text(f"now: {self._note or 'starting'}", overflow="ellipsis", no_wrap=True))
             parts.append(
                 Text(budget_line(self._state, self._budget, self.elapsed()), overflow="ellipsis", no_wrap=True)
@@ -99,6 +104,14 @@ def budget_line(state: RunState, budget: Budget, elapsed: float) -> str:
     if budget.tokens:
         parts.append(f"{state.tokens} of {budget.tokens} tokens")
     return " · ".join(parts)
+
+
+def issue_lines(state: RunState) -> list[str]:
+    """The open issues, and how far the branches have come."""
+    opened = [issue.issue for issue in state.issues.values() if issue.closed is None]
+    lines = [f"issue {issue.id}: {issue.title}" for issue in opened[-ISSUES:]]
+    counts = f"{len(state.candidates)} branches, {len(state.merges)} merged"
+    return [*lines, counts] if state.issues else lines
 
 
 def latest_candidates(state: RunState) -> list[Candidate]:

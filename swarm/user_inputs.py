@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sysconfig
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks.baselines import reference_engine
@@ -103,11 +103,15 @@ def try_commands(target: Target, facts: Facts, cache_dir: Path, note: Note) -> d
             run = run_user_benchmark(absolute_command(line), files, engine, cache_dir, TRIAL_S)
             judge("user.benchmark", run)
             metrics = run.metrics
-    wanted = target.objective.metric
-    if wanted.startswith(USER_METRIC) and wanted.removeprefix(USER_METRIC) not in metrics:
-        printed = ", ".join(USER_METRIC + name for name in metrics)
-        raise UserError(f"objective.metric: {wanted} is not among what user.benchmark prints: {printed}")
+    check_printed(target.objective.metric, metrics)
     return metrics
+
+
+def check_printed(objective: str, metrics: Mapping[str, float]) -> None:
+    """Raises UserError when the objective is a metric of the user's benchmark that it does not print."""
+    if objective.startswith(USER_METRIC) and objective.removeprefix(USER_METRIC) not in metrics:
+        printed = ", ".join(USER_METRIC + name for name in metrics)
+        raise UserError(f"objective.metric: {objective} is not among what user.benchmark prints: {printed}")
 
 
 def judge(field: str, run: UserRun) -> None:

@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from swarm.events import AnyEvent
-from swarm.progress import ROWS, Progress, budget_line, clock_text, latest_candidates
+from swarm.progress import ISSUES, ROWS, Progress, budget_line, clock_text, latest_candidates
 from swarm.state import RunState, fold
 from swarm.tables import candidates_table, runs_table, summary_lines
 from swarm.target import Budget
@@ -57,7 +57,9 @@ def test_a_terminal_of_80_columns_shows_the_run_without_wrapping_a_line() -> Non
     printed = [line for line in Console(file=io.StringIO()).render_str(output.getvalue()).plain.splitlines() if line]
     assert max(map(len, printed)) > 40
     assert "finished: accepted" in output.getvalue()
-    events = list(Example().events())[:60]
+    events = list(Example().events())
+    opened = next(i for i, e in enumerate(events) if e.kind == "issue_opened" and e.issue.id == "s3")
+    events = events[: opened + 6]
     progress = Progress(Budget(minutes=30), Console(file=io.StringIO(), width=80))
     state = fold(events)
     progress.on_event(events[-1], state)
@@ -66,7 +68,8 @@ def test_a_terminal_of_80_columns_shows_the_run_without_wrapping_a_line() -> Non
     )
     view = rendered(progress.render()).splitlines()
     assert max(map(len, view)) <= 80
-    assert len(view) <= 1 + ROWS + 2, "one line a candidate, the header, what is done now and the budget"
+    assert len(view) <= 1 + ROWS + ISSUES + 3, "one line a candidate, the header, the issues, now and the budget"
+    assert any(line.startswith("issue s3: Stage 3: the integration modules") for line in view)
     assert any(line.startswith("now: s2-c0: gates L0 to L2") for line in view)
     assert "elapsed" in view[-1]
     assert "left" in view[-1]

@@ -9,7 +9,7 @@ from ckb.errors import UserError
 from ckb.hashing import sha256_file
 from swarm import user_inputs
 from swarm.target import Target, User, parse_target
-from swarm.user_inputs import absolute_command, check_unchanged, try_commands, user_files
+from swarm.user_inputs import absolute_command, check_printed, check_unchanged, try_commands, user_files
 from tests.unit.gpu_actors import tiny
 
 
@@ -95,32 +95,33 @@ print(sys.argv[-2:], file=sys.stderr)
 
 def test_a_benchmark_that_prints_the_objective_passes_the_trial(home: Path) -> None:
     objective = {"metric": "user.speed", "direction": "max"}
-    user = {"benchmark": script(home, PRINTS), "checker": "python script.py"}
+    user = {"benchmark": script(home, PRINTS)}
     assert tried(home, user=user, objective=objective) == {"speed": 3.0}
     assert not list((home / "cache").glob("reference-*")), "the reference's folder stays behind"
 
 
 FAILING = [
-    ("raise ValueError('no such tensor')", {}, r"user.benchmark can't be used: .* FAIL: .*no such tensor"),
-    ("print('all is well')", {}, r"user.benchmark can't be used: .* no line of the form"),
-    ("import time; time.sleep(60)", {}, r"user.benchmark can't be used: .* TIMEOUT: .* did not end within"),
-    (PRINTS, {"metric": "user.power", "direction": "max"}, r"user.power is not among .* prints: user.speed"),
+    ("checker", "raise ValueError('no such tensor')", r"user.checker can't be used: .* FAIL: .*no such tensor"),
+    ("benchmark", "print('all is well')", r"user.benchmark can't be used: .* no line of the form"),
+    ("benchmark", "import time; time.sleep(60)", r"user.benchmark can't be used: .* TIMEOUT: .* did not end within"),
 ]
 
 
-@pytest.mark.parametrize(("text", "objective", "message"), FAILING)
+@pytest.mark.parametrize(("command", "text", "message"), FAILING)
 def test_a_command_that_can_judge_nothing_ends_the_run_before_it_began(
-    text: str, objective: dict[str, str], message: str, home: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, text: str, message: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "sleep" in text:
         monkeypatch.setattr(user_inputs, "TRIAL_S", 0.5)
     with pytest.raises(UserError, match=message):
-        tried(home, user={"benchmark": script(home, text)}, objective=objective)
+        tried(home, user={command: script(home, text)})
 
 
-def test_a_checker_that_refuses_the_reference_is_of_no_use(home: Path) -> None:
-    with pytest.raises(UserError, match=r"user.checker can't be used: on the reference it ended with FAIL"):
-        tried(home, user={"checker": script(home, "raise SystemExit(3)")})
+def test_an_objective_that_the_benchmark_does_not_print_is_named() -> None:
+    check_printed("user.speed", {"speed": 3.0})
+    check_printed("tpot_ms", {})
+    with pytest.raises(UserError, match=r"user.power is not among .* prints: user.speed, user.size"):
+        check_printed("user.power", {"speed": 3.0, "size": 1.0})
 
 
 TOKENS_AND_ARRAYS = """
