@@ -49,6 +49,10 @@ class VerifyJob(Frozen):
     seed: int = 0
     """Of this verdict's draws. Authors never see it."""
     deadline_s: float = 300.0
+    checker: str = ""
+    """The user's own checker, a command with absolute paths; it gates beside L3."""
+    checker_files: dict[str, str] = Field(default_factory=dict)
+    """File of the user's that the checker needs -> sha256 when the plan was frozen."""
     evidence_dir: str = ""
     """Where evidence files are written, named by their hash."""
 

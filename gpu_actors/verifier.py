@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from ckb.hashing import sha256
+from ckb.hashing import sha256, sha256_file
 from ckb.records import STAGES, Stage
 from gpu_actors.child import ENGINE, Child, ChildFailure
 from gpu_actors.gates import provenance
@@ -38,6 +38,8 @@ class Verifier:
             subject = Subject(job, child, reference, deadline)
             record = Record(job)
             run_all(subject, record)
+            if job.checker and "L3" in job.levels and record.passed:
+                run_user_gate(job, record, self._cache_dir, subject.seconds_left)
             return Verdict(
                 candidate=job.candidate,
                 tree=engine.tree,
@@ -112,6 +114,23 @@ def run_all(subject: Subject, record: Record) -> None:
         run(subject, record, provenance.RUNTIME)
     if record.passed:
         run_again(subject, record)
+
+
+def run_user_gate(job: VerifyJob, record: Record, cache_dir: Path, seconds_left: float) -> None:
+    """The user's checker on a tree that passed everything of ours. Its files must be those of the frozen plan."""
+    from gpu_actors.user import run_user_checker  # which confines by this module's rules
+
+    start = time.monotonic()
+    files = tuple(Path(name) for name in job.checker_files)
+    changed = [str(f) for f in files if not f.is_file() or sha256_file(f) != job.checker_files[str(f)]]
+    if changed:
+        finding = failed(f"the user's files changed since the plan was frozen: {', '.join(changed)}")
+    else:
+        # a package is found only where its parent folder can be listed
+        readable = (*files, Path(job.engine.tree_dir).parent)
+        found = run_user_checker(job.checker, readable, job.engine, cache_dir, max(1.0, seconds_left))
+        finding = Finding("PASS" if found.status == "PASS" else "FAIL", f"{found.status}: {found.summary}")
+    record.add("user_checker", "L3", "acceptance", finding, time.monotonic() - start)
 
 
 def gates_of(stage: Stage, job: VerifyJob) -> list[Gate]:

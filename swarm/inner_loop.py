@@ -24,6 +24,7 @@ from swarm import events as e
 from swarm.context import Context
 from swarm.crew import Crew
 from swarm.state import Candidate
+from swarm.user_inputs import absolute_command
 
 A = TypeVar("A", bound=Answer)
 
@@ -116,6 +117,8 @@ class InnerLoop:
                 contracts=tuple(c.id for c in context.contracts(stages)),
                 acceptance="full" if purpose == "release" else "screen",
                 seed=context.plan.seed_of("verdict", candidate.id, str(candidate.attempts), purpose),
+                checker=absolute_command(context.target.user.checker or ""),
+                checker_files=context.plan.user_files.checker,
                 evidence_dir=str(context.files.evidence),
             )
         )
@@ -157,7 +160,7 @@ class InnerLoop:
             files=context.workspace.files(issue.base),
             failures=evidence,
             seed=context.target.search.seed + index,
-            instructions=context.target.user.instructions or "",
+            instructions=context.target.user.words,
         )
         answer, usage = self.ask(brief, ImplementerAnswer, issue.id, name)
         if answer.missing_contract:

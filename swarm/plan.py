@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from benchmarks.metrics import GOODPUT
 from benchmarks.roofline.floor import Machine
 from ckb.build import read_knowledge_at
 from ckb.checkpoint import Checkpoint, read_checkpoint
@@ -25,7 +26,7 @@ from ckb.store import Store
 from gpu_actors.jobs import Scenario
 from swarm.feasibility import Feasibility, bound_of, check_memory, check_metric, facts_of, scenarios_of
 from swarm.target import Target
-from swarm.user_inputs import user_files
+from swarm.user_inputs import UserFiles, user_files
 
 
 class PlannedContract(Frozen):
@@ -75,8 +76,7 @@ class Plan(Frozen):
     feasibility: Feasibility
     checkpoint: str
     """Hash of the checkpoint's config.json and safetensors headers."""
-    user_files: dict[str, str]
-    """File of the user's block -> sha256."""
+    user_files: UserFiles
     draw: int
     """Secret of this run: verdicts and benchmarks draw from it, and no author sees it."""
 
@@ -169,6 +169,10 @@ def refuse_unsupported(target: Target) -> None:
         "libraries": (target.libraries, "allow"),
         "objective.stages": (target.objective.stages, ()),
     }
+    if target.objective.metric == GOODPUT:
+        raise UserError(
+            f"objective.metric: {GOODPUT} needs open-loop arrivals, and this version times one request at a time"
+        )
     for field, (asked, offered) in only.items():
         if asked != offered:
             raise UserError(f"{field}: {asked!r} asked for, this version offers {offered!r} alone; set it to that")

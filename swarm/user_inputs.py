@@ -12,9 +12,11 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from pydantic import Field
+
 from benchmarks.baselines import reference_engine
 from ckb.errors import UserError
-from ckb.facts import Facts
+from ckb.facts import Facts, Frozen
 from ckb.hashing import sha256_file, tree_sha256
 from gpu_actors.jobs import EngineJob
 from gpu_actors.user import UserRun, run_user_benchmark, run_user_checker
@@ -27,17 +29,29 @@ TRIAL_S = 300.0
 Note = Callable[[str], None]
 
 
-def user_files(user: User) -> dict[str, str]:
-    """Path -> sha256 of each file that the block names: the reference, and the files of the commands.
+class UserFiles(Frozen):
+    """File -> sha256 of what the block names, by the key that names it."""
 
-    Raises UserError for one that is not there, and for a command whose program can't be run.
-    """
-    files: list[Path] = []
-    if user.reference:
-        files.append(existing("user.reference", user.reference))
-    for field, line in (("user.checker", user.checker), ("user.benchmark", user.benchmark)):
-        if line:
-            files += command_files(field, line)
+    reference: dict[str, str] = Field(default_factory=dict)
+    checker: dict[str, str] = Field(default_factory=dict)
+    benchmark: dict[str, str] = Field(default_factory=dict)
+
+
+def user_files(user: User) -> UserFiles:
+    """Finds and hashes the user's files. Raises UserError for one that is not there, for a command whose program
+    can't be run, and for a reference that no command would be tried on."""
+    if user.reference and not (user.checker or user.benchmark):
+        raise UserError(
+            "user.reference: it is what user.checker and user.benchmark are tried on, and neither is set; set one of "
+            "them or leave it out (engines are compared with Hugging Face in any case)"
+        )
+    reference = [existing("user.reference", user.reference)] if user.reference else []
+    checker = command_files("user.checker", user.checker) if user.checker else []
+    benchmark = command_files("user.benchmark", user.benchmark) if user.benchmark else []
+    return UserFiles(reference=hashes(reference), checker=hashes(checker), benchmark=hashes(benchmark))
+
+
+def hashes(files: list[Path]) -> dict[str, str]:
     return {str(path): sha256_file(path) for path in files}
 
 
@@ -55,7 +69,9 @@ def command_files(field: str, line: str) -> list[Path]:
 
 
 def absolute_command(line: str) -> str:
-    """A command line whose files are absolute paths, so that it runs in any folder."""
+    """A command line whose files are absolute paths, so that it runs in any folder; "" for no command."""
+    if not line:
+        return ""
     words = [str(resolve(w)) if looks_like_a_file(w) else w for w in words_of("user", line)]
     return shlex.join(words)
 
@@ -137,11 +153,3 @@ def reference_job(target: Target, facts: Facts, folder: Path) -> EngineJob:
         operators=target.operators,
         sandbox=target.sandbox,
     )
-
-
-def check_unchanged(hashes: dict[str, str]) -> None:
-    """Raises UserError when a file of the user's changed after the plan was frozen."""
-    for name, expected in hashes.items():
-        found = sha256_file(Path(name)) if Path(name).is_file() else "nothing"
-        if found != expected:
-            raise UserError(f"{name} was changed during the run: sha256 {expected} when the plan was made, {found} now")

@@ -119,7 +119,7 @@ TARGETS: list[tuple[dict[str, Any], str]] = [
     ({"objective": {"metric": "speed"}}, "known are ttft_ms"),
     ({"objective": {"metric": "decode_tok_s", "target": 1e12}}, "the roofline of"),
     ({"objective": {"metric": "tpot_ms", "direction": "max"}}, "objective.direction"),
-    ({"user": {"reference": "missing.py"}}, "user.reference"),
+    ({"user": {"checker": "python missing.py"}}, "user.checker"),
 ]
 
 

@@ -10,6 +10,7 @@ from ckb.build import ensure_store
 from ckb.errors import UserError
 from ckb.facts import PlatformFacts
 from ckb.gaps import GapError
+from ckb.hashing import sha256_file
 from ckb.records import STAGES
 from ckb.schemas import Fragment
 from ckb.store import Store
@@ -103,6 +104,10 @@ UNSUPPORTED: list[tuple[dict[str, Any], str]] = [
     ({"workload": {"kind": "poisson"}}, "workload.kind: 'poisson' asked for"),
     ({"constraints": {"mode": {"serve": "server"}}}, "constraints.mode.serve"),
     ({"constraints": {"tensor_parallel": 2}}, "constraints.tensor_parallel: 2 asked for"),
+    (
+        {"objective": {"metric": "goodput_requests_s", "slo": {"ttft_ms": 5}}},
+        "objective.metric: goodput_requests_s needs",
+    ),
     ({"libraries": "forbid"}, "libraries: 'forbid' asked for"),
     ({"objective": {"stages": [{"metric": "tpot_ms"}]}}, "objective.stages"),
 ]
@@ -133,7 +138,10 @@ def test_a_gap_names_the_contract_and_costs_no_measurement(checkpoint: Path, tmp
 
 
 def test_the_users_files_are_hashed_into_the_plan(store: Store, checkpoint: Path, tmp_path: Path) -> None:
-    reference = tmp_path / "reference.py"
-    reference.write_text("def generate(): ...\n")
-    made = make_plan(target(checkpoint, user={"reference": str(reference)}), store, PLATFORM, measure)
-    assert list(made.user_files) == [str(reference)]
+    check = tmp_path / "check.py"
+    check.write_text("print()\n")
+    made = make_plan(target(checkpoint, user={"checker": f"python {check}"}), store, PLATFORM, measure)
+    assert made.user_files.checker == {str(check): sha256_file(check)}
+    check.write_text("print(1)\n")
+    again = make_plan(target(checkpoint, user={"checker": f"python {check}"}), store, PLATFORM, measure)
+    assert again.user_files != made.user_files
