@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ckb.errors import UserError
 from ckb.facts import ModelFacts, PlatformFacts
+from roles.completion import Gateway
 from roles.settings import LitellmSettings
 from swarm.paths import home, writing
 from swarm.target import Constraints, Hardware, Model, Target, User, Workload, target_from_text
@@ -78,9 +79,9 @@ def configured_model() -> LitellmSettings | None:
     return None
 
 
-def completed(words: str, draft: str, settings: LitellmSettings) -> tuple[Target, str]:
+def completed(words: str, draft: str, settings: LitellmSettings, gateway: Gateway | None = None) -> tuple[Target, str]:
     """The draft as a language model changed it to fit the words. Raises TargetError when that is no Target."""
     from roles.authors.by_hand import complete_target  # litellm takes seconds to import
 
-    text = complete_target(words, draft, settings)
+    text = complete_target(words, draft, settings, gateway)
     return target_from_text(text, f"the answer of {settings.model}"), text

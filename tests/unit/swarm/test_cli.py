@@ -18,6 +18,7 @@ HEAVY = ("torch", "ray", "litellm", "transformers", "pyarrow", "numpy", "git", "
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
+    monkeypatch.delenv("ENGINESMITH_MODEL", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

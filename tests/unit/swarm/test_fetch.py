@@ -169,6 +169,24 @@ def test_a_name_that_is_no_model_lists_what_is(name: str) -> None:
         fetch(name, lambda line: None)
 
 
+@pytest.mark.model
+def test_the_real_tokenizer_survives_several_languages_and_keeps_chats_apart(smollm2: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(smollm2 / "tokenizer.json"))
+    for text in (
+        "größer als 12345",
+        "日本語、中文",
+        "Привет мир",
+        "مرحبا",
+        "हिन्दी 🙂",
+        "def f(x):\n\treturn  x",
+        "don't",
+    ):
+        assert tokenizer.decode(tokenizer.encode(text).ids) == text
+    assert tokenizer.encode("The capital of France is").ids == [504, 3575, 282, 4649, 314]
+    assert tokenizer.encode("<|im_start|>user\nhi<|im_end|>").ids == [1, 4093, 198, 6004, 2]
+    assert "4 bits" in (smollm2 / "README.md").read_text()
+
+
 FILES = {"config.json": b"{}", "model.safetensors": b"weights", "README.md": b"no", "pytorch_model.bin": b"no"}
 
 
