@@ -3,6 +3,7 @@
 # title: torch's scaled dot product over grouped heads
 # applies_to: choice.attention == 'torch'
 # constants: [HEADS, KV_HEADS, HEAD_DIM]
+# affects: [attention, prefill]
 # ---
 import torch
 import torch.nn.functional as F

@@ -20,12 +20,12 @@ extern "C" void decode(const Layer* layers, const weight_t* embedding, const flo
         std::vector<float> scores(position + 1);
         // This thread's rows of w times x, kept in `out` or added to it.
         auto keep = [&](const weight_t* w, long n, long width, float* out) {
-            rows(w, x, width, n * me / team, n * (me + 1) / team,
-                 [=](long i, float y) { out[i] = rounded(y); });
+            rows<1>(w, x, width, n * me / team, n * (me + 1) / team,
+                 [=](long i, long, float y) { out[i] = rounded(y); });
         };
         auto add = [&](const weight_t* w, long n, long width, float* out) {
-            rows(w, x, width, n * me / team, n * (me + 1) / team,
-                 [=](long i, float y) { out[i] = rounded(out[i] + rounded(y)); });
+            rows<1>(w, x, width, n * me / team, n * (me + 1) / team,
+                 [=](long i, long, float y) { out[i] = rounded(out[i] + rounded(y)); });
         };
         auto norm = [&](const float* w) {
             normalise(hidden, w, HIDDEN, plain);

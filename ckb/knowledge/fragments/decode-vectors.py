@@ -27,6 +27,6 @@ static inline void rotate(float* head, const float* cosine, const float* sine) {
 // gate[i] = silu(gate[i]) * up[i]
 static inline void gated(float* gate, const float* up, long n) {
 #pragma omp simd
-    for (long i = 0; i < n; ++i) gate[i] = rounded(rounded(gate[i] / (1.0f + expf(-gate[i]))) * up[i]);
+    for (long i = 0; i < n; ++i) gate[i] = rounded(rounded(gate[i] / (1.0f + exponential(-gate[i]))) * up[i]);
 }
 """)

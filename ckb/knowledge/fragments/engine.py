@@ -4,7 +4,7 @@
 # applies_to: workload.kind == 'single_stream'
 # constants: [VOCAB, MAX_CONTEXT, EOS_TOKENS]
 # parameters:
-#   PREFILL_CHUNK: [256, 64, 1024]
+#   PREFILL_CHUNK: [1024, 256, 4096]
 # affects: [prefill]
 # ---
 from collections.abc import Iterator

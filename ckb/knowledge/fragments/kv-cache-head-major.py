@@ -3,6 +3,7 @@
 # title: All positions of one head lie together
 # applies_to: choice.kv_layout == 'head_major'
 # constants: [LAYERS, KV_HEADS, HEAD_DIM]
+# affects: [attention]
 # ---
 import torch
 

@@ -3,6 +3,7 @@
 # title: All heads of one position lie together
 # applies_to: choice.kv_layout == 'token_major'
 # constants: [LAYERS, KV_HEADS, HEAD_DIM]
+# affects: [attention]
 # ---
 import torch
 

@@ -3,6 +3,7 @@
 # title: torch's own matrix product, weights in the compute dtype
 # applies_to: choice.linear == 'torch'
 # constants: [DTYPE]
+# affects: [linear, head, prefill]
 # ---
 import torch
 import torch.nn.functional as F

@@ -3,6 +3,7 @@
 # title: One call of the compiled decode program
 # applies_to: choice.step == 'compiled'
 # constants: [VOCAB]
+# affects: [linear, attention, rms_norm, rope, silu_mul, head, rest]
 # ---
 import torch
 

@@ -2,6 +2,7 @@
 # contract: model
 # title: The decoder on one token, operator by operator
 # applies_to: choice.step == 'eager'
+# affects: [linear, attention, rms_norm, rope, silu_mul, head, rest]
 # ---
 import torch
 

@@ -2,6 +2,7 @@
 # contract: projections
 # title: Projections of the same input joined
 # applies_to: choice.weight_fusion == 'fused'
+# affects: [linear, rest]
 # ---
 PROJECTIONS = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),

@@ -2,6 +2,7 @@
 # contract: projections
 # title: Each projection by itself
 # applies_to: choice.weight_fusion == 'separate'
+# affects: [linear, rest]
 # ---
 PROJECTIONS = {
     "q": ("self_attn.q_proj",),
