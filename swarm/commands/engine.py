@@ -78,7 +78,11 @@ def bench(
     weights = engines.checkpoint_of(folder, checkpoint)
     facts = facts_of_engine(folder, weights)
     warn_if_changed(folder)
-    print("timing the engine and Hugging Face in turn (some minutes)", file=sys.stderr, flush=True)
+    print(
+        "timing the engine and Hugging Face in turn, once no run has the device (some minutes)",
+        file=sys.stderr,
+        flush=True,
+    )
     benchmark = bench_engine(folder, weights, facts, cache_dir(), full=full)
     if as_json:
         print(benchmark.model_dump_json(indent=1))
