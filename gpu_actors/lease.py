@@ -1,12 +1,14 @@
-"""Leases of physical devices, between processes and runs on one host: a lock file each.
+"""Leases of physical devices, between processes and runs on one host: lock files.
 
 Timing takes a device exclusively; gates share it. Two runs on one host don't know of each other, but both know the
-file. The kernel releases a lock when its holder dies, however it dies.
+files. Whoever asks passes a turnstile first: a timing that waits holds it, so that gates which keep coming from other
+runs can't pass it by for ever. The kernel releases a lock when its holder dies, however it dies.
 """
 
 import fcntl
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ckb.errors import UserError
@@ -24,22 +26,39 @@ def physical_devices(accelerator: str) -> tuple[str, ...]:
     return tuple(f"{accelerator}-{index.strip()}" for index in sorted(visible.split(",")))
 
 
+def silent(message: str) -> None:
+    """Says nothing."""
+
+
 class Lease:
     """Holds devices while it is entered. Waits for others; raises UserError after `patience_s`."""
 
-    def __init__(self, devices: tuple[str, ...], *, exclusive: bool, patience_s: float = 1800.0, folder: Path = FOLDER):
+    def __init__(
+        self,
+        devices: tuple[str, ...],
+        *,
+        exclusive: bool,
+        patience_s: float = 1800.0,
+        folder: Path = FOLDER,
+        on_wait: Callable[[str], None] = silent,
+    ):
+        """`on_wait` is called once, in words, when a device is not free at once."""
         self._devices = devices
-        self._mode = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+        self._exclusive = exclusive
         self._patience_s = patience_s
         self._folder = folder
+        self._on_wait = on_wait
         self._held: list[int] = []
 
     def __enter__(self) -> "Lease":
         deadline = time.monotonic() + self._patience_s
         try:
             for device in self._devices:  # in one order everywhere, so that two waiters can't block each other
-                self._held.append(self._open(device))
-                self._lock(device, self._held[-1], deadline)
+                turnstile = self._acquire(f"{device}.turnstile", fcntl.LOCK_EX, deadline)
+                self._acquire(f"{device}.lock", fcntl.LOCK_EX if self._exclusive else fcntl.LOCK_SH, deadline)
+                if not self._exclusive:
+                    self._held.remove(turnstile)
+                    os.close(turnstile)
         except BaseException:
             self.release()
             raise
@@ -52,22 +71,30 @@ class Lease:
         while self._held:
             os.close(self._held.pop())  # closing the last descriptor drops the lock
 
-    def _open(self, device: str) -> int:
+    def _open(self, name: str) -> int:
         old = os.umask(0)  # other users of the host must be able to open the same files
         try:
             self._folder.mkdir(mode=0o1777, parents=True, exist_ok=True)
-            return os.open(self._folder / f"{device}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            return os.open(self._folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         finally:
             os.umask(old)
 
-    def _lock(self, device: str, fd: int, deadline: float) -> None:
+    def _acquire(self, name: str, mode: int, deadline: float) -> int:
+        device = name.rpartition(".")[0]
+        fd = self._open(name)
+        self._held.append(fd)
+        waited = False
         while True:
             try:
-                return fcntl.flock(fd, self._mode | fcntl.LOCK_NB)
+                fcntl.flock(fd, mode | fcntl.LOCK_NB)
+                return fd
             except BlockingIOError:
+                if not waited:
+                    self._on_wait(f"waiting for the device {device}: another run on this host holds it")
+                waited = True
                 if time.monotonic() > deadline:
                     raise UserError(
                         f"device {device} has been leased by another run for over {self._patience_s:.0f} s "
-                        f"({self._folder / device}.lock); wait for that run or end it"
+                        f"({self._folder / name}); wait for that run or end it"
                     ) from None
                 time.sleep(POLL_S)

@@ -136,16 +136,25 @@ class InnerLoop:
     def ask(self, brief: AnyBrief, kind: type[A], issue: str | None, candidate: str | None) -> tuple[A, Usage]:
         """One call of a role, checked against the budget before and written to the journal after."""
         self.context.ledger.check()
-        answer, usage = self.crew.answer(brief)
-        self.context.journal.append(e.RoleCalled(role=brief.role, usage=usage, issue=issue, candidate=candidate))
+        try:
+            answer, usage = self.crew.answer(brief)
+        except AuthorError as error:  # what a conversation cost is spent, whether or not it led to an answer
+            if error.usage:
+                self._spent(brief, error.usage, issue, candidate)
+            raise
+        self._spent(brief, usage, issue, candidate)
         if not isinstance(answer, kind):
             raise AuthorError(f"the {brief.role} answered with {type(answer).__name__} instead of {kind.__name__}")
         return answer, usage
+
+    def _spent(self, brief: AnyBrief, usage: Usage, issue: str | None, candidate: str | None) -> None:
+        self.context.journal.append(e.RoleCalled(role=brief.role, usage=usage, issue=issue, candidate=candidate))
 
     def _implement(self, issue: e.Issue, name: str, index: int, attempt: int, evidence: tuple[Evidence, ...]) -> None:
         context = self.context
         contracts = context.contracts(stages_of(issue))
         context.note(f"{name}: implementer at work on {issue.title}")
+        last = context.state.candidates.get(name)
         brief = ImplementerBrief(
             run=context.files.root.name,
             facts=context.facts,
@@ -157,10 +166,12 @@ class InnerLoop:
             contracts=contracts,
             fragments=context.fragments(contracts),
             change=issue.hypothesis.change if issue.hypothesis else {},
-            files=context.workspace.files(issue.base),
+            files=context.workspace.files(last.submitted.commit if last else issue.base),
             failures=evidence,
             seed=context.target.search.seed + index,
-            instructions=context.target.user.words,
+            instructions=context.target.user.instructions or "",
+            deliverable=context.target.user.deliverable or "",
+            operators=context.target.operators,
         )
         answer, usage = self.ask(brief, ImplementerAnswer, issue.id, name)
         if answer.missing_contract:

@@ -94,7 +94,7 @@ def test_a_job_submitted_to_a_cluster_makes_a_qwen3_engine(tmp_path: Path) -> No
     )
     try:
         submit = [ray, "job", "submit", "--address", f"http://127.0.0.1:{dashboard}", "--working-dir", "."]
-        command = [sys.executable, "-m", "swarm", "generate", "targets/tiny.yaml", "--run-dir", str(home / "runs" / "job")]
+        command = [sys.executable, "-m", "swarm", "generate", "targets/tiny.yaml", "--run-dir", str(home / "job")]
         wait_for_port(int(dashboard))
         job = subprocess.run(
             [*submit, "--", *command], cwd=copy, env=env, capture_output=True, text=True, timeout=500, check=False
@@ -103,7 +103,7 @@ def test_a_job_submitted_to_a_cluster_makes_a_qwen3_engine(tmp_path: Path) -> No
     finally:
         cluster.send_signal(signal.SIGTERM)
         cluster.wait(60)
-    state = check_finished(home, home / "runs" / "job")
+    state = check_finished(home, home / "job")
     assert "k_norm" in (home / state.released.path / "weights.py").read_text()
 
 

@@ -56,7 +56,9 @@ def test_nothing_of_the_users_git_takes_part(tmp_path: Path, monkeypatch: pytest
     """A user whose configuration signs commits, or names no identity at all, gets the same commits."""
     home = tmp_path / "home"
     home.mkdir()
-    (home / ".gitconfig").write_text("[commit]\n gpgsign = true\n[core]\n hooksPath = /nowhere\n[init]\n defaultBranch = x\n")
+    (home / ".gitconfig").write_text(
+        "[commit]\n gpgsign = true\n[core]\n hooksPath = /nowhere\n[init]\n defaultBranch = x\n"
+    )
     monkeypatch.setenv("HOME", str(home))
     space = Workspace(tmp_path / "run with spaces é")
     made = space.commit("candidate/a", space.tip(), {"kernels.py": "x = 'é'\n"}, "m")
