@@ -87,6 +87,8 @@ class ReviewerBrief(Brief):
     issue: str
     contracts: tuple[Contract, ...]
     files: dict[str, str]
+    operators: tuple[str, ...] = ("torch", "triton")
+    """Low-level operator libraries that the engine may import."""
 
 
 class Finding(Frozen):

@@ -238,6 +238,7 @@ class InnerLoop:
             issue=issue.id,
             contracts=self.context.contracts(stages_of(issue)),
             files=self.context.workspace.files(candidate.submitted.commit),
+            operators=self.context.target.operators,
         )
         answer, _ = self.ask(brief, ReviewerAnswer, issue.id, candidate.id)
         self.context.journal.append(

@@ -21,7 +21,7 @@ SOURCES: list[str] = []
 def cache_folders() -> list[Path]:
     """Where compiled operators may lie: beside the engine, then in the user's own cache."""
     user = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return [Path(__file__).parent / "cache", user / "compiled-engines"]
+    return [Path(__file__).parent / "__pycache__", user / "compiled-engines"]
 
 
 @cache

@@ -1,19 +1,13 @@
 """Reviewer: interface, imports and dtype of a tree against its contracts, on the syntax tree. Nothing is run."""
 
 import ast
-import sys
 from collections.abc import Iterator
 
+from ckb.audit import source_violations
 from ckb.records import Contract
 from ckb.space import predicate
 from roles.authors.composer import syntax
 from roles.briefs import Finding, ReviewerAnswer, ReviewerBrief
-
-PACKAGES = {"torch", "triton", "safetensors", "tokenizers", "jinja2", "starlette", "uvicorn", "numpy"}
-"""What an engine stands on, besides the standard library and its own modules."""
-
-FORBIDDEN = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "os.fork", "importlib.import_module"}
-"""Calls by which a tree could run what no one reviewed."""
 
 
 def review(brief: ReviewerBrief) -> ReviewerAnswer:
@@ -47,7 +41,9 @@ def _file(brief: ReviewerBrief, file: str, contracts: list[Contract]) -> Iterato
     for contract in contracts:
         for line, expected, found in _interface(module, contract):
             yield finding(line, expected, found, contract)
-    for line, expected, found in (*_imports(module, set(brief.files)), *_calls(module)):
+    for violation in source_violations(brief.files[file], file, brief.operators):
+        yield finding(violation.line, "only what an engine may stand on", violation.what)
+    for line, expected, found in _imports(module, set(brief.files)):
         yield finding(line, expected, found)
     if file == "kernels.py":
         for line, expected, found in _dtype(module, brief.facts.workload.dtype):
@@ -72,17 +68,8 @@ def _interface(module: ast.Module, contract: Contract) -> Iterator[Deviation]:
 
 def _imports(module: ast.Module, files: set[str]) -> Iterator[Deviation]:
     for level, name, node in syntax.imports(module):
-        top = name.split(".")[0]
-        if level == 0 and top not in sys.stdlib_module_names | PACKAGES:
-            yield node.lineno, f"imports from the standard library and {', '.join(sorted(PACKAGES))}", f"import {name}"
-        if level and (level > 1 or f"{top}.py" not in files):
-            yield node.lineno, "imports of the engine's own modules", f"from {'.' * level}{name}"
-
-
-def _calls(module: ast.Module) -> Iterator[Deviation]:
-    for name, call in syntax.calls(module):
-        if name in FORBIDDEN or name.startswith("subprocess."):
-            yield call.lineno, "no code from text and no other program", f"{name}(...)"
+        if level == 1 and f"{name}.py" not in files:
+            yield node.lineno, "imports of the engine's own modules", f"from .{name}"
 
 
 def _dtype(module: ast.Module, dtype: str) -> Iterator[Deviation]:
