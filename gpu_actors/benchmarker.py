@@ -18,7 +18,7 @@ from benchmarks import prompts
 from gpu_actors.arms import EngineRunner, HuggingFaceRunner, Runner
 from gpu_actors.child import ChildFailure
 from gpu_actors.jobs import Arm, ArmResult, Benchmark, BenchmarkJob, Row, Scenario
-from gpu_actors.machine import ForeignLoad, read_ceiling, too_fast
+from gpu_actors.machine import Ceiling, ForeignLoad, too_fast
 
 FOREIGN_LIMIT = 0.05
 WATCH_S = 0.5
@@ -65,11 +65,25 @@ class Benchmarker:
         self._rows: list[Row] = []
         self._groups = 0
         self._timed = 0
-        self._ceiling = 0.0
 
     def run(self) -> Benchmark:
         start = time.monotonic()
-        self._ceiling = read_ceiling(self.job.facts.platform.cores)
+        with Ceiling(self.job.facts.platform.cores) as ceiling:
+            ceiling.measure()
+            results = self._run_arms()
+            ceiling.measure()
+        return Benchmark(
+            rows=tuple(self._judged(ceiling.gb_s)),
+            arms=results,
+            read_gb_s=ceiling.gb_s,
+            repeats=self.job.repeats,
+            warmup=self.job.warmup,
+            prompts=f"{prompts.DESCRIPTION}; end tokens ignored",
+            device=self.job.facts.platform.name,
+            seconds=time.monotonic() - start,
+        )
+
+    def _run_arms(self) -> tuple[ArmResult, ...]:
         try:
             for arm in self.job.arms:
                 self._enter(arm)
@@ -77,21 +91,10 @@ class Benchmarker:
                 self._measure(scenario)
             for entrant in self._entrants:
                 self._check_outputs(entrant)
-            results = tuple(entrant.result() for entrant in self._entrants)
+            return tuple(entrant.result() for entrant in self._entrants)
         finally:
             for entrant in self._entrants:
                 entrant.runner.child.close()
-        self._ceiling = max(self._ceiling, read_ceiling(self.job.facts.platform.cores))
-        return Benchmark(
-            rows=tuple(self._judged()),
-            arms=results,
-            read_gb_s=self._ceiling,
-            repeats=self.job.repeats,
-            warmup=self.job.warmup,
-            prompts=f"{prompts.DESCRIPTION}; end tokens ignored",
-            device=self.job.facts.platform.name,
-            seconds=time.monotonic() - start,
-        )
 
     @property
     def _left(self) -> float:
@@ -189,9 +192,9 @@ class Benchmarker:
             except ChildFailure as failure:
                 entrant.drop(failure)
 
-    def _judged(self) -> Iterator[Row]:
+    def _judged(self, ceiling_gb_s: float) -> Iterator[Row]:
         """The rows, void where their arm turned out wrong, or where they are faster than memory allows."""
         wrong = {entrant.name: entrant.detail for entrant in self._entrants if entrant.status == "WRONG"}
         for row in self._rows:
-            reason = row.void or wrong.get(row.arm) or too_fast(row, self.job.facts, self._ceiling)
+            reason = row.void or wrong.get(row.arm) or too_fast(row, self.job.facts, ceiling_gb_s)
             yield row.model_copy(update={"void": reason})

@@ -8,8 +8,8 @@ from gpu_actors.benchmarker import Benchmarker
 from gpu_actors.child import ENGINE, Child
 from gpu_actors.gates.acceptance import Plan
 from gpu_actors.jobs import Benchmark, BenchmarkJob, EngineJob, Profile, Verdict, VerifyJob
-from gpu_actors.lease import Lease, physical_devices
-from gpu_actors.machine import read_ceiling
+from gpu_actors.lease import FOLDER, Lease, physical_devices
+from gpu_actors.machine import Ceiling
 from gpu_actors.reference import Reference
 from gpu_actors.verifier import Verifier, confinement
 
@@ -20,10 +20,12 @@ PROFILE_STEPS = 16
 class Device:
     """One device group of one host. No method imports torch here: tensors live in child processes."""
 
-    def __init__(self, name: str, cache_dir: str | Path):
-        """`name`: the accelerator, cpu or cuda. `cache_dir`: reference outputs and compiled kernels."""
+    def __init__(self, name: str, cache_dir: str | Path, lease_dir: Path = FOLDER):
+        """`name`: the accelerator, cpu or cuda. `cache_dir`: reference outputs and compiled kernels. `lease_dir`: lock
+        files; another folder than the host's own is for tests, whose timings mean nothing."""
         self.name = name
         self._cache_dir = Path(cache_dir)
+        self._lease_dir = lease_dir
 
     def __repr__(self) -> str:
         return f"device {self.name}"
@@ -60,8 +62,9 @@ class Device:
 
     def ceiling(self, threads: int) -> float:
         """Best streaming read of the device's memory, GB/s."""
-        with self._lease(exclusive=True):
-            return read_ceiling(threads)
+        with self._lease(exclusive=True), Ceiling(threads) as ceiling:
+            ceiling.measure()
+            return ceiling.gb_s
 
     def _lease(self, *, exclusive: bool) -> Lease:
-        return Lease(physical_devices(self.name), exclusive=exclusive)
+        return Lease(physical_devices(self.name), exclusive=exclusive, folder=self._lease_dir)

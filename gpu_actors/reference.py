@@ -7,9 +7,11 @@ by everything they depend on, in a folder that no candidate's sandbox can read.
 import os
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from ckb.facts import Facts
 from ckb.hashing import sha256_json
 from gpu_actors.checkpoint import content_sha256
 from gpu_actors.child import Child, Reply
-from gpu_actors.sandbox import Confinement
+from gpu_actors.sandbox import UNTIMED, Confinement
 
 Array = np.ndarray[Any, np.dtype[Any]]
 ORACLE = {"float32": "float64", "bfloat16": "float32"}
@@ -94,15 +96,16 @@ class Reference:
 
     def _ask(self, op: str, values: dict[str, Any]) -> Reply:
         if self._child is None:
-            self._child = start_huggingface()
+            self._child = start_huggingface(UNTIMED)
             for dtype in (self.dtype, ORACLE[self.dtype]):
                 load_huggingface(self._child, self._checkpoint, dtype, self._facts)
         return self._child.call(op, 1800.0, **values)
 
 
-def start_huggingface() -> Child:
+def start_huggingface(environment: Mapping[str, str] = MappingProxyType({})) -> Child:
     """A process that may import transformers. It runs no generated code, so it is not confined."""
-    return Child(HUGGINGFACE, Confinement(mode="none", environment={"HF_HUB_OFFLINE": "1"}), forbidden=())
+    rules = Confinement(mode="none", environment={"HF_HUB_OFFLINE": "1", **environment})
+    return Child(HUGGINGFACE, rules, forbidden=())
 
 
 def load_huggingface(child: Child, checkpoint: Path, dtype: str, facts: Facts) -> Reply:

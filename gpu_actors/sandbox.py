@@ -35,6 +35,9 @@ SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache
           "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime", "/etc/mime.types",
           "/sys/devices/system", "/sys/fs/cgroup")  # fmt: skip
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+UNTIMED = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""Environment of children whose speed is not measured: threads that spin at a barrier while their partner waits for a
+processor make a run beside others up to ten times slower than threads that sleep."""
 REQUEST_FD, REPLY_FD = "{request}", "{reply}"
 """Words of a command line that stand for the numbers of the two protocol pipes."""
 OUTPUT_KEPT = 64 * 1024

@@ -8,8 +8,9 @@ leaves this module is a fault of ours.
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from ckb.hashing import sha256, sha256_file
 from ckb.records import STAGES, Stage
@@ -19,7 +20,7 @@ from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.registry import STAGE_GATES
 from gpu_actors.jobs import EngineJob, EvidenceFile, GateResult, Level, Verdict, VerifyJob
 from gpu_actors.reference import Reference
-from gpu_actors.sandbox import Confinement
+from gpu_actors.sandbox import UNTIMED, Confinement
 
 
 class Verifier:
@@ -33,7 +34,7 @@ class Verifier:
         engine = job.engine
         with (
             Reference(self._cache_dir, Path(engine.checkpoint), engine.facts) as reference,
-            Child(ENGINE, confinement(engine, self._cache_dir)) as child,
+            Child(ENGINE, confinement(engine, self._cache_dir, environment=UNTIMED)) as child,
         ):
             subject = Subject(job, child, reference, deadline)
             record = Record(job)
@@ -50,7 +51,13 @@ class Verifier:
             )
 
 
-def confinement(engine: EngineJob, cache_dir: Path, *, also_read: tuple[Path, ...] = ()) -> Confinement:
+def confinement(
+    engine: EngineJob,
+    cache_dir: Path,
+    *,
+    also_read: tuple[Path, ...] = (),
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Confinement:
     """The sandbox of one tree. Its kernel cache is its own: no tree can leave something there for another."""
     kernels = cache_dir / "kernels" / engine.tree
     kernels.mkdir(parents=True, exist_ok=True)
@@ -59,7 +66,7 @@ def confinement(engine: EngineJob, cache_dir: Path, *, also_read: tuple[Path, ..
         mode=engine.sandbox,
         read=(Path(engine.tree_dir), Path(engine.checkpoint), *also_read),
         write=(kernels,),
-        environment={"XDG_CACHE_HOME": str(kernels), "TRITON_CACHE_DIR": str(kernels / "triton")},
+        environment={"XDG_CACHE_HOME": str(kernels), "TRITON_CACHE_DIR": str(kernels / "triton"), **environment},
         memory_bytes=engine.max_memory_bytes,
         devices=("/dev/nvidia*",) if cuda else (),
     )

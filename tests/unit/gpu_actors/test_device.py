@@ -1,0 +1,182 @@
+"""Leases, the paired benchmark, the profile and the user's commands, on tiny engines."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ckb.errors import UserError
+from gpu_actors.bench import bench_engine, summary_table
+from gpu_actors.device import Device
+from gpu_actors.jobs import Arm, ArmResult, Benchmark, BenchmarkJob, Row, Scenario
+from gpu_actors.lease import Lease, physical_devices
+from gpu_actors.machine import too_fast
+from gpu_actors.user import parse_metrics, run_user_benchmark, run_user_checker
+from tests.unit.gpu_actors import tiny
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("device")
+    tiny.write_checkpoint(folder / "llama", "llama")
+    return folder
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from gpu_actors.lease import Lease
+with Lease(("cpu",), exclusive=False, folder=Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_timing_waits_for_gates_gates_share_and_a_dead_holder_lets_go(tmp_path: Path) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    with Lease(("cpu",), exclusive=False, patience_s=0, folder=tmp_path):
+        pass
+    with (
+        pytest.raises(UserError, match="device cpu has been leased"),
+        Lease(("cpu",), exclusive=True, patience_s=0.1, folder=tmp_path),
+    ):
+        pass
+    holder.kill()
+    holder.communicate()
+    with (
+        Lease(("cpu",), exclusive=True, patience_s=5, folder=tmp_path),
+        pytest.raises(UserError),
+        Lease(("cpu",), exclusive=False, patience_s=0, folder=tmp_path),
+    ):
+        pass
+
+
+def test_each_visible_gpu_is_a_device_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+    assert physical_devices("cuda") == ("cuda-1", "cuda-3")
+    assert physical_devices("cpu") == ("cpu",)
+
+
+def test_arms_take_turns_on_the_same_prompts_and_wrong_ones_are_rows_that_do_not_count(work: Path) -> None:
+    edits = {
+        "right": {},
+        "rubbish": {"engine.py": ("            yield token\n", "            yield (token + 1) % 384\n")},
+        "crashes": {"kernels.py": ("    torch.set_num_threads(THREADS)", "    import os; os.abort()")},
+    }
+    trees = {name: tiny.write_engine(work / name, "llama", edit) for name, edit in edits.items()}  # type: ignore[arg-type]
+    arms = [Arm(name=name, engine=tiny.engine_job(tree, work / "llama")) for name, tree in trees.items()]
+    job = BenchmarkJob(
+        arms=tuple(arms),
+        scenarios=(Scenario(prompt_tokens=9, new_tokens=12),),
+        repeats=2,
+        checkpoint=str(work / "llama"),
+        facts=tiny.facts(),
+    )
+    found = Device("cpu", work / "cache", work / "leases").benchmark(job)
+    status = {arm.arm: arm.status for arm in found.arms}
+    assert status == {"right": "OK", "rubbish": "WRONG", "crashes": "CRASHED"}
+    assert all(arm.load_s > 0 and arm.peak_rss_bytes > 50 << 20 for arm in found.arms if arm.status == "OK")
+    rows = {name: [row for row in found.rows if row.arm == name] for name in trees}
+    assert len(rows["right"]) >= 2
+    assert all(row.latency_ms == pytest.approx(row.ttft_ms + 11 * row.tpot_ms) for row in rows["right"])
+    assert all("below the engine's own best" in (row.void or "") or row.foreign_cpu > 0.05 for row in rows["rubbish"])
+    assert all(row.void for row in rows["rubbish"])
+    assert not rows["crashes"]
+    turns = [row.arm for row in sorted(found.rows, key=lambda r: r.order) if row.arm in ("right", "rubbish")]
+    assert turns[:2] != turns[2:4], "the order rotates"
+    assert sorted(turns[:2]) == sorted(turns[2:4]) == ["right", "rubbish"]
+    assert found.read_gb_s > 1
+
+
+def test_a_profile_names_the_parts_of_a_step(work: Path) -> None:
+    tree = tiny.write_engine(work / "profiled", "llama")
+    found = Device("cpu", work / "cache", work / "leases").profile(tiny.engine_job(tree, work / "llama"))
+    assert {"linear", "attention", "rms_norm", "head", "rest"} <= found.shares.keys()
+    assert sum(found.shares.values()) == pytest.approx(1, abs=0.01)
+    assert found.step_ms > 0
+
+
+def row(arm: str, repeat: int, tpot: float, void: str | None = None) -> Row:
+    times = {"ttft_ms": 5.0, "tpot_ms": tpot, "latency_ms": 5 + 127 * tpot, "decode_tok_s": 1000 / tpot}
+    place = {"prompt_tokens": 11, "new_tokens": 128, "repeat": repeat, "order": repeat}
+    return Row(arm=arm, **place, **times, foreign_cpu=0.0, void=void)  # type: ignore[arg-type]
+
+
+def test_faster_than_memory_is_void_unless_the_weights_fit_into_the_cache() -> None:
+    small = tiny.facts()
+    big = small.model_copy(update={"model": small.model.model_copy(update={"parameters": 10**9})})
+    assert too_fast(row("a", 0, tpot=0.01), small, 20.0) is None
+    assert "under the floor of 173.9" in (too_fast(row("a", 0, tpot=150.0), big, 20.0) or "")
+    assert too_fast(row("a", 0, tpot=180.0), big, 20.0) is None
+
+
+def test_the_table_shows_each_arm_its_ratio_and_why_a_row_is_missing() -> None:
+    rows = [row("engine", i, 10.0 + i) for i in range(3)] + [row("huggingface", i, 20.0 + 2 * i) for i in range(3)]
+    rows += [row("other", 0, 1.0, void="foreign processes used 40% of the machine")]
+    arms = tuple(
+        ArmResult(arm=name, status="OK", load_s=1.5, peak_rss_bytes=1 << 30)
+        for name in ("engine", "huggingface", "other")
+    )
+    benchmark = Benchmark(
+        rows=tuple(rows), arms=arms, read_gb_s=20.0, repeats=3, warmup=1, prompts="words", device="cpu", seconds=1.0
+    )
+    console = Console(width=200, record=True)
+    console.print(summary_table(benchmark, tiny.facts()))
+    text = console.export_text()
+    assert "2.00 [2.00, 2.00]" in text
+    assert "11.0 / 11.0 / 1.0" in text
+    assert "foreign processes used 40% of the machine" in text
+    assert "peak memory 1.00 GiB" in text
+
+
+def test_a_context_that_is_too_short_for_the_benchmark_is_said_before_anything_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="made for 96 tokens in all; this benchmark needs 139"):
+        bench_engine(tmp_path, tmp_path, tiny.facts(), tmp_path, full=True)
+
+
+def test_metrics_are_found_among_other_output() -> None:
+    output = (
+        'hello\n{"metric": "score", "value": 1}\n{"metric": "score", "value": 2.5}\n{"metric": "x", "value": "no"}\n[1]'
+    )
+    assert parse_metrics(output) == {"score": 2.5}
+
+
+CHECKER = """
+import json, os, pathlib, sys
+engine, checkpoint = map(pathlib.Path, sys.argv[-2:])
+assert (engine / "engine.py").exists() and (checkpoint / "config.json").exists()
+mode = sys.argv[1]
+if mode == "hang":
+    import time
+    time.sleep(60)
+if mode == "measure":
+    print(json.dumps({"metric": "lines", "value": len((engine / "engine.py").read_text().splitlines())}))
+sys.exit(3 if mode == "fail" else 0)
+"""
+
+
+def test_the_user_s_commands_end_in_a_typed_result(work: Path) -> None:
+    script = work / "check it.py"
+    script.write_text(CHECKER)
+    engine = tiny.engine_job(tiny.write_engine(work / "checked", "llama"), work / "llama")
+
+    def run(mode: str, seconds: float = 30.0, benchmark: bool = False) -> tuple[str, str, dict[str, float]]:
+        action = run_user_benchmark if benchmark else run_user_checker
+        found = action(f"python {json.dumps(str(script))} {mode}", (script,), engine, work / "cache", seconds)
+        return found.status, found.summary, found.metrics
+
+    assert run("pass")[0] == "PASS"
+    assert run("fail")[:1] == ("FAIL",)
+    assert "exit status 3" in run("fail")[1]
+    assert run("hang", 0.5)[0] == "TIMEOUT"
+    assert run("measure", benchmark=True)[2] == {"lines": 45.0}
+    assert "printed no line of the form" in run("pass", benchmark=True)[1]
+    with pytest.raises(UserError, match="there is no program 'nothing-of-that-name'"):
+        run_user_checker("nothing-of-that-name", (), engine, work / "cache", 1.0)

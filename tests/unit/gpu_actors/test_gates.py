@@ -1,0 +1,128 @@
+"""The gates' own mathematics: formulas against their definitions, bounds that let rounding through and nothing else."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpu_actors import checkpoint
+from gpu_actors.gates import formulas
+from gpu_actors.gates.acceptance import Plan, error_ratios
+from gpu_actors.gates.compare import ROUNDOFF, compare, judged, rms, rounded
+from gpu_actors.gates.integration import numbers
+from gpu_actors.reference import Evaluation
+from tests.unit.gpu_actors import tiny
+
+
+def test_a_rotation_keeps_lengths_and_makes_products_depend_on_distance_alone() -> None:
+    rng = np.random.default_rng(0)
+    q, k = rng.normal(size=(2, 1, 1, 8))
+    first = formulas.rope(q, 5, 1e4) * formulas.rope(k, 3, 1e4)
+    moved = formulas.rope(q, 25, 1e4) * formulas.rope(k, 23, 1e4)
+    assert first.sum() == pytest.approx(moved.sum())
+    assert rms(formulas.rope(q, 9, 1e4)) == pytest.approx(rms(q))
+
+
+def test_attention_sees_the_past_alone_and_each_group_of_heads_its_own_keys() -> None:
+    rng = np.random.default_rng(1)
+    q, keys, values = rng.normal(size=(3, 4, 8)), rng.normal(size=(2, 5, 8)), rng.normal(size=(2, 5, 8))
+    whole, _ = formulas.attention(q, keys, values, 2)
+    first, _ = formulas.attention(q[:1], keys[:, :3], values[:, :3], 2)
+    np.testing.assert_allclose(whole[0], first[0])
+    other = values.copy()
+    other[1] += 1
+    changed = np.abs(formulas.attention(q, keys, other, 2)[0] - whole).max(axis=0) > 1e-9
+    assert changed.reshape(4, 8).all(axis=1).tolist() == [False, False, True, True]
+
+
+def test_rounding_to_bfloat16_goes_to_the_nearest_even() -> None:
+    exact = np.array([1.0, 1.0 + 2**-8, 1.0 + 3 * 2**-8, -3.14159, 1e30])
+    expected = [1.0, 1.0, 1.0 + 2**-6, -3.140625, 1e30]
+    np.testing.assert_array_equal(rounded(exact, "bfloat16")[:4], expected[:4])
+    np.testing.assert_allclose(rounded(exact, "bfloat16"), expected, rtol=2**-9)
+    np.testing.assert_array_equal(rounded(exact, "float32"), exact.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("found", "passes"),
+    [
+        (lambda x: x, True),
+        (lambda x: rounded(x, "bfloat16"), True),
+        (lambda x: x * 1.01, False),
+        (lambda x: 0 * x, False),
+        (lambda x: np.where(np.arange(len(x)) == 7, x + 1, x), False),
+        (lambda x: np.where(np.arange(len(x)) == 7, np.nan, x), False),
+        (lambda x: x[:-1], False),
+    ],
+    ids=["exact", "rounded", "one percent", "zeros", "one element", "not finite", "shape"],
+)
+def test_bounds_in_bfloat16_admit_one_rounding_and_no_fault(found: object, passes: bool) -> None:
+    x = np.random.default_rng(2).normal(size=4096)
+    u = ROUNDOFF["bfloat16"]
+    result = compare("case", found(x), x, 2 * u * np.abs(x), 2 * u * rms(x))  # type: ignore[operator]
+    assert result.passed == passes
+    assert (judged("it", [result]).status == "PASS") == passes
+
+
+def test_an_error_is_measured_against_the_reference_s_own() -> None:
+    rng = np.random.default_rng(3)
+    exact = rng.normal(size=(4, 100))
+    own = 1e-3 * rng.normal(size=exact.shape)
+    sizes = {"error_max": np.abs(own).max(-1), "error_rms": np.sqrt(np.mean(own**2, axis=-1))}
+    empty = np.zeros(4)
+    evaluation = Evaluation(best=empty, top=empty, following=empty, rows=exact, **sizes)
+    largest, spread = error_ratios(exact + own, exact, evaluation)
+    assert largest == pytest.approx(1, abs=0.01)
+    assert spread == pytest.approx(1, abs=0.01)
+    assert error_ratios(exact + 3 * own, exact, evaluation)[1] > 2
+
+
+def test_acceptance_lengths_grow_up_to_what_level_and_target_allow() -> None:
+    facts = tiny.facts()
+    lengths = Plan(Path(), facts, full=False, seed=0).lengths
+    assert (lengths[0], lengths[-1], len(lengths)) == (3, tiny.MAX_CONTEXT - tiny.MAX_CONTEXT // 2, 8)
+    long = facts.workload.model_copy(update={"max_prompt": 8000, "max_new": 192})
+    model = facts.model.model_copy(update={"max_positions": 4096})
+    wide = facts.model_copy(update={"workload": long, "model": model})
+    assert Plan(Path(), wide, full=False, seed=0).lengths[-1] == 1024 - 64
+    assert Plan(Path(), wide, full=True, seed=0).lengths[-1] == 4096 - 64
+
+
+def test_numbers_are_found_with_and_without_separators() -> None:
+    assert numbers("1,213 tokens, at most 1_024 or 96") == {"1213", "1024", "96"}
+
+
+def test_a_checkpoint_is_named_by_its_content(tmp_path: Path) -> None:
+    folder = tiny.write_checkpoint(tmp_path / "model", "llama")
+    name = checkpoint.content_sha256(folder)
+    weights = folder / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    assert checkpoint.content_sha256(folder) != name
+    (folder / "README.md").write_text("words")
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    assert checkpoint.content_sha256(folder) == name
+
+
+def test_broken_copies_of_a_checkpoint_differ_in_one_thing(tmp_path: Path) -> None:
+    folder = tiny.write_checkpoint(tmp_path / "model", "llama")
+    tensor = "model.layers.1.mlp.up_proj.weight"
+    checkpoint.renamed(folder, tmp_path / "renamed", tensor)
+    before, after = (set(checkpoint.Checkpoint(f).names) for f in (folder, tmp_path / "renamed"))
+    assert before - after == {tensor}
+    assert len(after - before) == 1
+    checkpoint.truncated(folder, tmp_path / "truncated")
+    sizes = [(f / "model.safetensors").stat().st_size for f in (folder, tmp_path / "truncated")]
+    assert sizes[1] < sizes[0]
+    assert (tmp_path / "truncated" / "config.json").resolve() == (folder / "config.json").resolve()
+
+
+def test_tensors_are_read_in_their_own_format(tmp_path: Path) -> None:
+    folder = tiny.write_checkpoint(tmp_path / "model", "llama")
+    held = checkpoint.Checkpoint(folder)
+    assert held.tensor("model.norm.weight").dtype == np.float64
+    assert held.tensor("model.embed_tokens.weight").shape == (384, 48)
+    assert "model.norm.weight" in held
+    assert "lm_head.weight" not in held
