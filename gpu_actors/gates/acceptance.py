@@ -33,6 +33,8 @@ class Case:
     continuation: list[int]
     samples: list[int]
     """Positions whose whole row of logits is compared: spread over the prompt and the continuation."""
+    sampled: list[int]
+    """Where these stand among the evaluated positions."""
     evaluation: Evaluation
     """At these and at every position that predicts a new token."""
 
@@ -79,8 +81,9 @@ class Plan:
         samples = sorted(
             {*np.linspace(0, len(prompt) - 1, half, dtype=int).tolist(), *generating[:: len(generating) // half or 1]}
         )
-        evaluation = reference.evaluate(sequence, sorted({*samples, *generating}), samples)
-        return Case(prompt, continuation, samples, evaluation)
+        positions = sorted({*samples, *generating})
+        evaluation = reference.evaluate(sequence, positions, samples)
+        return Case(prompt, continuation, samples, [positions.index(p) for p in samples], evaluation)
 
 
 def plan(subject: Subject) -> Plan:
@@ -96,7 +99,8 @@ def logits(subject: Subject) -> Finding:
         found, exact = reply.arrays["rows"], item.evaluation.rows
         if reply.values["dtype"] != "torch.float32" or found.shape != exact.shape or not np.isfinite(found).all():
             return failed(f"logits must be finite float32 {exact.shape}; found {reply.values['dtype']} {found.shape}")
-        largest, spread = error_ratios(found, exact, item.evaluation)
+        own = (errors[item.sampled] for errors in (item.evaluation.error_max, item.evaluation.error_rms))
+        largest, spread = error_ratios(found, exact, *own)
         agreed += int((found.argmax(-1) == exact.argmax(-1)).sum())
         worst, positions = max(worst, largest, spread), positions + len(found)
         rows.append({"prompt_tokens": len(item.prompt), "max_ratio": largest, "rms_ratio": spread})
@@ -108,12 +112,11 @@ def logits(subject: Subject) -> Finding:
     return passed(summary, **data) if worst <= MARGIN else failed(summary, **data)
 
 
-def error_ratios(found: Array, exact: Array, evaluation: Evaluation) -> tuple[float, float]:
-    """Largest and root mean square error, each over the reference's own in the same sequence."""
+def error_ratios(found: Array, exact: Array, own_max: Array, own_rms: Array) -> tuple[float, float]:
+    """Largest and root mean square error, each over the reference's own at the same positions of one sequence."""
     error = found.astype(np.float64) - exact
     floor = 4 * 2.0**-24 * rms(exact)  # a few units in the last place of the float32 that logits travel in
-    largest = float(np.abs(error).max() / (evaluation.error_max.max() + floor))
-    return largest, rms(error) / (rms(evaluation.error_rms) + floor)
+    return float(np.abs(error).max() / (own_max.max() + floor)), rms(error) / (rms(own_rms) + floor)
 
 
 @dataclass

@@ -9,7 +9,7 @@ from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.compare import Comparison, compare, judged, rms
 from gpu_actors.gates.decoder import Decoder
 
-BOUND = {"float32": 2e-4, "bfloat16": 0.06}
+BOUND = {"float32": 5e-5, "bfloat16": 0.06}
 """Error that rounding explains, relative to the root mean square of the logits. L3 bounds it far more closely."""
 
 

@@ -10,7 +10,6 @@ from gpu_actors.gates import formulas
 from gpu_actors.gates.acceptance import Plan, error_ratios
 from gpu_actors.gates.compare import ROUNDOFF, compare, judged, rms, rounded
 from gpu_actors.gates.integration import numbers
-from gpu_actors.reference import Evaluation
 from tests.unit.gpu_actors import tiny
 
 
@@ -68,13 +67,11 @@ def test_an_error_is_measured_against_the_reference_s_own() -> None:
     rng = np.random.default_rng(3)
     exact = rng.normal(size=(4, 100))
     own = 1e-3 * rng.normal(size=exact.shape)
-    sizes = {"error_max": np.abs(own).max(-1), "error_rms": np.sqrt(np.mean(own**2, axis=-1))}
-    empty = np.zeros(4)
-    evaluation = Evaluation(best=empty, top=empty, following=empty, rows=exact, **sizes)
-    largest, spread = error_ratios(exact + own, exact, evaluation)
+    sizes = (np.abs(own).max(-1), np.sqrt(np.mean(own**2, axis=-1)))
+    largest, spread = error_ratios(exact + own, exact, *sizes)
     assert largest == pytest.approx(1, abs=0.01)
     assert spread == pytest.approx(1, abs=0.01)
-    assert error_ratios(exact + 3 * own, exact, evaluation)[1] > 2
+    assert error_ratios(exact + 3 * own, exact, *sizes)[1] > 2
 
 
 def test_acceptance_lengths_grow_up_to_what_level_and_target_allow() -> None:
