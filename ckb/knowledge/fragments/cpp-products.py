@@ -37,16 +37,17 @@ static inline void dots(const weight_t* w, long apart, const float* x, long k, f
 
 // Rows `from` to `to` of w [., k] times C vectors; ROWS at once, neighbours or spread over the range.
 template <long C, typename Sink>
-static inline void rows(const weight_t* w, const float* x, long k, long from, long to, Sink sink) {
-    const long groups = (to - from) / ROWS, apart = SPREAD ? groups : 1, step = SPREAD ? 1 : ROWS;
-    float y[ROWS][C];
+static __attribute__((noinline)) void rows(const weight_t* w, const float* x, long k, long from, long to, Sink sink) {
+    constexpr long R = ROWS * C <= 16 ? ROWS : 16 / C;  // more sums than that do not fit into registers
+    const long groups = (to - from) / R, apart = SPREAD ? groups : 1, step = SPREAD ? 1 : R;
+    float y[R][C];
     for (long g = 0; g < groups; ++g) {
         const long n = from + g * step;
-        dots<ROWS, C>(w + n * k, apart * k, x, k, y);
-        for (long r = 0; r < ROWS; ++r)
+        dots<R, C>(w + n * k, apart * k, x, k, y);
+        for (long r = 0; r < R; ++r)
             for (long c = 0; c < C; ++c) sink(n + r * apart, c, y[r][c]);
     }
-    for (long n = from + groups * ROWS; n < to; ++n) {
+    for (long n = from + groups * R; n < to; ++n) {
         dots<1, C>(w + n * k, k, x, k, y);
         for (long c = 0; c < C; ++c) sink(n, c, y[0][c]);
     }

@@ -23,15 +23,12 @@ constexpr float NORM_EPS = {NORM_EPS}f;
 typedef float vf __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef uint32_t vu __attribute__((vector_size(4 * LANES), aligned(2), may_alias));
 typedef uint16_t vh __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
-
 typedef float half __attribute__((vector_size(2 * LANES), may_alias));
-typedef float quarter __attribute__((vector_size(LANES), may_alias));
 
 static inline float total(vf v) {{
-    half h = ((half*)&v)[0] + ((half*)&v)[1];
-    quarter q = ((quarter*)&h)[0] + ((quarter*)&h)[1];
+    const half h = ((half*)&v)[0] + ((half*)&v)[1];
     float sum = 0;
-    for (long i = 0; i < LANES / 4; ++i) sum += q[i];
+    for (long i = 0; i < LANES / 4; ++i) sum += h[i] + h[i + LANES / 4];
     return sum;
 }}
 
@@ -42,9 +39,6 @@ static inline float exponential(float x) {{
     const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     float p = 1.9875691500e-4f;
     for (float c : {{1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 0.5f}}) p = p * r + c;
-    const int32_t bits = ((int32_t)n + 127) << 23;
-    float power;
-    memcpy(&power, &bits, 4);
-    return (p * r * r + r + 1.0f) * power;
+    return (p * r * r + r + 1.0f) * __builtin_bit_cast(float, ((int32_t)n + 127) << 23);
 }}
 """)

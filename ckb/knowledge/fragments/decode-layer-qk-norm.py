@@ -10,13 +10,8 @@ struct Layer {
     const weight_t *q, *k, *v, *o, *gate, *up, *down;
 };
 
-static inline void ready_query(const Layer& layer, float* head, const float* cosine, const float* sine) {
-    normalise(head, layer.q_norm, HEAD_DIM, head);
-    rotate(head, cosine, sine);
-}
-
-static inline void ready_key(const Layer& layer, float* head, const float* cosine, const float* sine) {
-    normalise(head, layer.k_norm, HEAD_DIM, head);
+static inline void ready(const float* norm, float* head, const float* cosine, const float* sine) {
+    normalise(head, norm, HEAD_DIM, head);
     rotate(head, cosine, sine);
 }
 """)

@@ -8,13 +8,10 @@ SOURCES.append(r"""
 struct Layer {
     const float *input_norm, *post_norm;
     const weight_t *q, *k, *v, *o, *gate, *up, *down;
+    static constexpr const float *q_norm = nullptr, *k_norm = nullptr;
 };
 
-static inline void ready_query(const Layer&, float* head, const float* cosine, const float* sine) {
-    rotate(head, cosine, sine);
-}
-
-static inline void ready_key(const Layer&, float* head, const float* cosine, const float* sine) {
+static inline void ready(const float*, float* head, const float* cosine, const float* sine) {
     rotate(head, cosine, sine);
 }
 """)

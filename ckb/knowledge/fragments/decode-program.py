@@ -18,14 +18,15 @@ extern "C" void decode(const Layer* layers, const weight_t* embedding, const flo
         const long me = omp_get_thread_num(), team = omp_get_num_threads();
         alignas(64) float plain[WIDEST], x[WIDEST > INTERMEDIATE ? WIDEST : INTERMEDIATE];
         std::vector<float> scores(position + 1);
-        // This thread's rows of w times x, kept in `out` or added to it.
-        auto keep = [&](const weight_t* w, long n, long width, float* out) {
-            rows<1>(w, x, width, n * me / team, n * (me + 1) / team,
-                 [=](long i, long, float y) { out[i] = rounded(y); });
+        // This thread's rows of w [n, k] times x, kept in `out` or added to it.
+        auto share = [&](const weight_t* w, long n, long k, auto sink) {
+            rows<1>(w, x, k, n * me / team, n * (me + 1) / team, sink);
         };
-        auto add = [&](const weight_t* w, long n, long width, float* out) {
-            rows<1>(w, x, width, n * me / team, n * (me + 1) / team,
-                 [=](long i, long, float y) { out[i] = rounded(out[i] + rounded(y)); });
+        auto keep = [&](const weight_t* w, long n, long k, float* out) {
+            share(w, n, k, [=](long i, long, float y) { out[i] = rounded(y); });
+        };
+        auto add = [&](const weight_t* w, long n, long k, float* out) {
+            share(w, n, k, [=](long i, long, float y) { out[i] = rounded(out[i] + rounded(y)); });
         };
         auto norm = [&](const float* w) {
             normalise(hidden, w, HIDDEN, plain);
@@ -41,7 +42,7 @@ extern "C" void decode(const Layer* layers, const weight_t* embedding, const flo
 #pragma omp barrier
 #pragma omp for schedule(static)
             for (long h = 0; h < KV_HEADS; ++h) {
-                ready_key(layer, k + h * HEAD_DIM, cosine, sine);
+                ready(layer.k_norm, k + h * HEAD_DIM, cosine, sine);
                 const long at = h * head_stride + position * token_stride;
                 for (long d = 0; d < HEAD_DIM; ++d) {
                     store(layer_keys + at + d, k[h * HEAD_DIM + d]);
@@ -51,7 +52,7 @@ extern "C" void decode(const Layer* layers, const weight_t* embedding, const flo
 #pragma omp for schedule(static)
             for (long h = 0; h < HEADS; ++h) {
                 const long from = h / GROUP * head_stride;
-                ready_query(layer, q + h * HEAD_DIM, cosine, sine);
+                ready(layer.q_norm, q + h * HEAD_DIM, cosine, sine);
                 attend(q + h * HEAD_DIM, layer_keys + from, layer_values + from, token_stride, position + 1,
                        scores.data(), mixed + h * HEAD_DIM);
             }

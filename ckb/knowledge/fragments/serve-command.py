@@ -4,7 +4,6 @@
 # ---
 import argparse
 import socket
-import sys
 from pathlib import Path
 
 import uvicorn
@@ -21,8 +20,7 @@ def main() -> None:
     try:
         listener = socket.create_server((options.host, options.port))
     except OSError as error:
-        print(f"can't listen on {options.host}:{options.port} ({error.strerror}): choose another --port", file=sys.stderr)
-        sys.exit(2)
+        parser.exit(2, f"can't listen on {options.host}:{options.port} ({error.strerror}): choose another --port\n")
     app = application(Engine.load(options.checkpoint), options.checkpoint.resolve().name)
     print(f"serving {options.checkpoint.resolve().name} on http://{options.host}:{options.port}/v1", flush=True)
     uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])

@@ -38,16 +38,17 @@ def build(name: str, source: str) -> Path:
     """Compile in a fresh folder, then rename: neither two processes at once nor a killed one leave half a library."""
     from torch.utils.cpp_extension import load_inline
 
+    refused = []
     for folder in cache_folders():
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with tempfile.TemporaryDirectory(dir=folder) as work:
                 options = {"is_python_module": False, "no_implicit_headers": True, "build_directory": work}
-                load_inline(name, source, extra_cflags=FLAGS, extra_ldflags=["-fopenmp"], **options)
-                return Path(work, f"{name}.so").replace(folder / f"{name}.so")
-        except OSError:  # not writable: try the next folder
-            continue
-    raise OSError(f"compiled operators can be stored in none of {', '.join(map(str, cache_folders()))}")
+                library = load_inline(name, source, extra_cflags=FLAGS, extra_ldflags=["-fopenmp"], **options)
+                return Path(library).replace(folder / f"{name}.so")
+        except OSError as error:  # not writable: try the next folder
+            refused.append(str(error))
+    raise OSError(f"compiled operators can be stored nowhere: {'; '.join(refused)}")
 
 
 def call(function: str, *arguments: torch.Tensor | int) -> None:

@@ -34,21 +34,15 @@ class Tokenizer:
         jinja.filters["tojson"] = lambda value, **options: json.dumps(value, ensure_ascii=False, **options)
         jinja.globals.update(raise_exception=refuse, strftime_now=lambda form: datetime.now().strftime(form))
         self.template = jinja.from_string(template) if template else None
-        self.special = {name: self._text(settings[name]) for name in ("bos_token", "eos_token") if settings.get(name)}
-
-    @staticmethod
-    def _text(token: Any) -> str:
-        """A special token is written as its text or as a mapping that holds it."""
-        return str(token["content"] if isinstance(token, dict) else token)
+        special = {name: settings[name] for name in ("bos_token", "eos_token") if settings.get(name)}
+        self.special = {name: text["content"] if isinstance(text, dict) else text for name, text in special.items()}
 
     def encode(self, text: str) -> list[int]:
-        ids: list[int] = self.codec.encode(text).ids
-        return ids
+        return self.codec.encode(text).ids
 
     def decode(self, ids: list[int]) -> str:
         """The text of the ids, special tokens left out."""
-        text: str = self.codec.decode(ids, skip_special_tokens=True)
-        return text
+        return self.codec.decode(ids, skip_special_tokens=True)
 
     def chat(self, messages: list[dict[str, Any]]) -> list[int]:
         """A conversation as the model was trained to read it, up to where its answer starts.
@@ -61,5 +55,4 @@ class Tokenizer:
             text = self.template.render(messages=messages, add_generation_prompt=True, **self.special)
         except jinja2.TemplateError as error:
             raise ValueError(f"the chat template can't render these messages: {error}") from error
-        ids: list[int] = self.codec.encode(text, add_special_tokens=False).ids
-        return ids
+        return self.codec.encode(text, add_special_tokens=False).ids

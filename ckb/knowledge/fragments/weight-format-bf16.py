@@ -9,12 +9,7 @@ PACKED_DTYPE = torch.bfloat16
 SOURCES.append(r"""
 typedef uint16_t weight_t;
 
-static inline float weight(const weight_t* w) {
-    const uint32_t bits = (uint32_t)*w << 16;
-    float value;
-    memcpy(&value, &bits, 4);
-    return value;
-}
+static inline float weight(const weight_t* w) { return __builtin_bit_cast(float, (uint32_t)*w << 16); }
 
 // 2 * LANES weights, upcast exactly: the even elements and the odd elements.
 static inline void weights(const weight_t* w, vf& even, vf& odd) {
@@ -25,12 +20,9 @@ static inline void weights(const weight_t* w, vf& even, vf& odd) {
 
 // Bring x into the order that weights() delivers, block by block.
 static inline void arrange(const float* x, long n, float* out) {
-    long block = 0;
-    for (; block + 2 * LANES <= n; block += 2 * LANES)
-        for (long i = 0; i < LANES; ++i) {
-            out[block + i] = x[block + 2 * i];
-            out[block + LANES + i] = x[block + 2 * i + 1];
-        }
-    memcpy(out + block, x + block, (n - block) * sizeof(float));
+    const long whole = n / (2 * LANES) * (2 * LANES);
+    for (long block = 0; block < whole; block += 2 * LANES)
+        for (long i = 0; i < 2 * LANES; ++i) out[block + i % 2 * LANES + i / 2] = x[block + i];
+    memcpy(out + whole, x + whole, (n - whole) * sizeof(float));
 }
 """)

@@ -1,7 +1,5 @@
 """Consolidator: generalises measured effects by how many candidates agree on them."""
 
-from statistics import fmean
-
 from ckb.records import Choice
 from roles.briefs import ConsolidatorAnswer, ConsolidatorBrief, Experience
 
@@ -17,12 +15,12 @@ def consolidate(brief: ConsolidatorBrief) -> ConsolidatorAnswer:
 
 
 def merge(rows: list[Experience]) -> Experience:
-    """The row nearest to the mean stands for its group: an effect that is stated was measured."""
+    """The row of the median effect stands for its group, of two in the middle the one that claims less."""
     known = [row for row in rows if row.effect is not None]
     if not known:
         return rows[0]
-    mean = fmean(row.effect for row in known if row.effect is not None)
-    chosen = min(known, key=lambda row: (abs((row.effect or 0.0) - mean), row.id))
+    known.sort(key=lambda row: (abs(row.effect or 0.0), row.id))
+    chosen = known[(len(known) - 1) // 2]
     signs = {sign(row) for row in known}
     clear = signs <= {1} or signs <= {-1}
     signal = "confirmed" if clear and len(known) > 1 else "probable" if clear else "tentative"

@@ -1,0 +1,386 @@
+"""The composer: a tree from a brief alone, and a rule for every other role."""
+
+import ast
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from transformers import LlamaConfig, Qwen3Config
+
+import roles.authors.composer
+from ckb.audit import violations
+from ckb.knowledge_files import Knowledge
+from ckb.space import affects, complete, open_space
+from roles import briefs as b
+from roles.author import AuthorError
+from roles.authors.composer import Composer
+from roles.authors.composer.assembly import import_blocks
+from roles.checks import faults
+from tests.unit.roles.composed import KNOWLEDGE, brief_of, compose, facts_of
+
+LLAMA = facts_of(LlamaConfig(architectures=["LlamaForCausalLM"], tie_word_embeddings=True), isa=("avx2", "avx512f"))
+QWEN3 = facts_of(Qwen3Config(architectures=["Qwen3ForCausalLM"], tie_word_embeddings=False), "fp32", "bfloat16")
+COMPILED = {"step": "compiled"}
+DESIGNS = [
+    (LLAMA, {}),
+    (LLAMA, {**COMPILED, "weight_fusion": "fused"}),
+    (LLAMA, {"attention": "native", "linear": "native", "kv_layout": "token_major"}),
+    (QWEN3, COMPILED),
+]
+
+
+# --- implementer ------------------------------------------------------------------------------------------------------
+
+
+def test_the_composer_holds_no_engine_code() -> None:
+    for path in Path(roles.authors.composer.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert "torch" not in node.value, f"{path.name}:{node.lineno}"
+
+
+def test_a_tree_is_deterministic_small_and_passes_the_audit(tmp_path: Path) -> None:
+    for index, (facts, change) in enumerate(DESIGNS):
+        answer = compose(brief_of(facts, change))
+        assert answer == compose(brief_of(facts, change))
+        assert answer.missing_contract is None
+        assert not faults(brief_of(facts, change), answer)
+        assert sum(text.count("\n") for text in answer.files.values()) <= 1_200
+        folder = tmp_path / str(index)
+        folder.mkdir()
+        for file, text in answer.files.items():
+            (folder / file).write_text(text, encoding="utf-8")
+        assert violations(folder, ("torch",)) == []
+
+
+def test_composed_files_are_formatted_and_clean(tmp_path: Path) -> None:
+    for index, (facts, change) in enumerate(DESIGNS):
+        (tmp_path / f"e{index}").mkdir()
+        for file, text in compose(brief_of(facts, change)).files.items():
+            (tmp_path / f"e{index}" / file).write_text(text, encoding="utf-8")
+    for command in (["format", "--diff"], ["check", "--select", "E,F,I,UP,B,C4,SIM"]):
+        options = ["--line-length", "120", "--target-version", "py311", "--no-cache", str(tmp_path)]
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, *options], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_spans_are_the_bill_of_materials() -> None:
+    answer = compose(brief_of(LLAMA, COMPILED))
+    for span in answer.spans:
+        lines = answer.files[span.file].splitlines()[span.first - 1 : span.last]
+        assert "\n".join(lines) == KNOWLEDGE.fragments[span.fragment].code.strip("\n")
+        assert KNOWLEDGE.fragments[span.fragment].contract == span.contract
+
+
+def test_every_name_in_a_tree_is_defined() -> None:
+    """Free names of fragments are constants, parameters, imports or what other fragments of the module define."""
+    for facts, change in DESIGNS:
+        for file, text in compose(brief_of(facts, change)).files.items():
+            tree = ast.parse(text)
+            stored = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+            stored |= {
+                n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            }
+            stored |= {a.arg for a in ast.walk(tree) if isinstance(a, ast.arg)}
+            imported = (n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom))
+            stored |= {(alias.asname or alias.name).split(".")[0] for node in imported for alias in node.names}
+            stored |= {n.name for n in ast.walk(tree) if isinstance(n, ast.ExceptHandler) and n.name}
+            used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+            builtin = set(dir(__builtins__)) if not isinstance(__builtins__, dict) else set(__builtins__)
+            assert used <= stored | builtin | {"__file__", "__name__"}, f"{file}: {used - stored - builtin}"
+
+
+def test_every_fragment_is_short_names_no_target_and_is_used_by_some_assignment() -> None:
+    folder = Path(roles.__file__).parent.parent / "ckb" / "knowledge" / "fragments"
+    for path in folder.glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert text.count("\n") <= 80, f"{path.name} has {text.count(chr(10))} lines"
+        assert not [word for word in ("smollm", "llama", "qwen", "135m") if word in text.lower().replace("'llama'", "")]
+    sampling = LLAMA.model_copy(update={"workload": LLAMA.workload.model_copy(update={"decoding": "sample"})})
+    designs = [*DESIGNS, (sampling, {}), (facts_of(LlamaConfig(), "fp32"), COMPILED)]
+    used = {span.fragment for facts, change in designs for span in compose(brief_of(facts, change)).spans}
+    assert used == set(KNOWLEDGE.fragments)
+
+
+def test_without_a_needed_fragment_the_contract_is_named_as_missing() -> None:
+    for facts, change in DESIGNS:
+        for span in compose(brief_of(facts, change)).spans:
+            fewer = {id: f for id, f in KNOWLEDGE.fragments.items() if id != span.fragment}
+            answer = compose(brief_of(facts, change, knowledge=Knowledge(KNOWLEDGE.contracts, fewer)))
+            assert answer.missing_contract == span.contract, span.fragment
+            assert span.contract in answer.summary
+
+
+@pytest.mark.parametrize("stage", ["execution", "model", "integration", "acceptance"])
+def test_seeds_give_different_valid_designs_at_every_stage(stage: str) -> None:
+    answers = [compose(brief_of(LLAMA, seed=seed, stage=stage)) for seed in range(4)]
+    assert len({tuple(sorted(a.files.items())) for a in answers}) >= 3
+    assert answers[0].choices["step"] == "eager"
+    assert all(
+        "kernels.py" in a.files and ("engine.py" in a.files) == (stage in ("integration", "acceptance"))
+        for a in answers
+    )
+
+
+def test_a_later_stage_keeps_the_design_and_a_retry_draws_another() -> None:
+    first = compose(brief_of(LLAMA, seed=3, stage="execution"))
+    later = compose(brief_of(LLAMA, stage="model", choices=first.choices))
+    assert later.choices.items() >= first.choices.items()
+    assert later.files["kernels.py"] == first.files["kernels.py"]
+    evidence = b.Evidence(gate="linear", contract="linear", summary="wrong")
+    assert compose(brief_of(LLAMA, seed=3, stage="execution", failures=(evidence,))).choices != first.choices
+
+
+def test_a_hypothesis_changes_what_it_names_and_what_must_go_with_it() -> None:
+    incumbent = compose(brief_of(LLAMA)).choices
+    answer = compose(brief_of(LLAMA, COMPILED, seed=5, choices=incumbent))
+    decided = {name: value for name, value in answer.choices.items() if "." not in name}
+    assert decided == {**{n: v for n, v in incumbent.items() if "." not in n}, "step": "compiled", "linear": "native"}
+    with pytest.raises(AuthorError, match="can't be made together"):
+        compose(brief_of(LLAMA, {"step": "compiled", "linear": "torch"}))
+    with pytest.raises(AuthorError, match=r"cpp-vectors.LANES is one of \[8\]"):
+        compose(brief_of(QWEN3, {**COMPILED, "cpp-vectors.LANES": 16}))
+
+
+def test_two_tuned_parameters_merge_without_conflict(tmp_path: Path) -> None:
+    base = compose(brief_of(LLAMA, COMPILED))
+    texts = {"base": base.files["kernels.py"]}
+    for name, change in (("ours", {"cpp-products.ROWS": 4}), ("theirs", {"cpp-products.SPREAD": 1})):
+        texts[name] = compose(brief_of(LLAMA, change, choices=base.choices)).files["kernels.py"]
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    command = ["git", "merge-file", "-p", "ours", "base", "theirs"]
+    merged = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    both = compose(brief_of(LLAMA, {"cpp-products.ROWS": 4, "cpp-products.SPREAD": 1}, choices=base.choices))
+    assert (merged.returncode, merged.stdout) == (0, both.files["kernels.py"])
+
+
+def test_imports_are_merged_in_three_groups() -> None:
+    lines = [
+        "import torch",
+        "from .kernels import b, A, C_D",
+        "import os",
+        "from os import path",
+        "from .kernels import a",
+    ]
+    assert list(import_blocks(lines)) == [
+        "import os\nfrom os import path",
+        "import torch",
+        "from .kernels import C_D, A, a, b",
+    ]
+
+
+# --- reviewer and judge -----------------------------------------------------------------------------------------------
+
+
+def review(change: dict[str, str], file: str, old: str, new: str) -> tuple[b.Finding, ...]:
+    """Findings on a composed tree in which one text is replaced."""
+    answer = compose(brief_of(LLAMA, change))
+    assert old in answer.files[file], f"{old!r} is not in {file}"
+    files = {**answer.files, file: answer.files[file].replace(old, new)}
+    contracts = tuple(KNOWLEDGE.contracts.values())
+    brief = b.ReviewerBrief(
+        run="r", facts=LLAMA, choices=answer.choices, issue="i", contracts=contracts, files=files, operators=()
+    )
+    found, _ = Composer().answer(brief)
+    assert isinstance(found, b.ReviewerAnswer)
+    assert not faults(brief, found)
+    return found.findings
+
+
+def test_composed_trees_have_no_findings() -> None:
+    assert review({}, "kernels.py", "DTYPE", "DTYPE") == ()
+    assert review(COMPILED, "kernels.py", "DTYPE", "DTYPE") == ()
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "contract", "found"),
+    [
+        ("kernels.py", "def rope(x: torch.Tensor, start", "def rope(x: torch.Tensor, begin", "rope", "(x, begin)"),
+        ("kernels.py", "def silu_mul", "def silu_times", "silu-mul", "no such definition"),
+        ("kernels.py", "DTYPE = torch.float32", "DTYPE = torch.float16", "setup", "DTYPE = torch.float16"),
+        ("cache.py", "def append(self, layer", "def append(self, index", "kv-cache", "(index, k, v, start)"),
+        ("cache.py", "import torch\n", "import torch\nimport transformers\n", "kv-cache", "an inference framework"),
+        ("model.py", "from .cache", "from .store", "qkv", "from .store"),
+        ("model.py", "class Decoder:", "class Decoder:\n    exec('1')\n", "qkv", "exec"),
+        ("sampler.py", "class Sampler", "class Sampler(", "sampler", "invalid syntax"),
+    ],
+)
+def test_the_reviewer_finds_deviations(file: str, old: str, new: str, contract: str, found: str) -> None:
+    findings = review({}, file, old, new)
+    assert [(f.contract, f.file) for f in findings if found in f.found] == [(contract, file)], findings
+
+
+def test_a_missing_file_is_a_finding() -> None:
+    contracts = tuple(KNOWLEDGE.contracts.values())
+    brief = b.ReviewerBrief(run="r", facts=LLAMA, issue="i", contracts=contracts, files={})
+    answer, _ = Composer().answer(brief)
+    assert isinstance(answer, b.ReviewerAnswer)
+    assert {"kernels.py", "engine.py", "server.py"} <= {f.file for f in answer.findings}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "what"),
+    [
+        (
+            "engine.py",
+            "class E:\n    def generate(self, prompts):\n        self.seen[tuple(prompts)] = 1\n",
+            "stored under",
+        ),
+        ("model.py", "from functools import cache\n@cache\ndef answer(prompt):\n    return 1\n", "memoised"),
+        ("engine.py", "def stream(prompt):\n    return open('answers').read()\n", "reads a file"),
+        ("engine.py", "from pathlib import Path\ndef step(t):\n    return Path('a').read_text()\n", "reads a file"),
+        ("kernels.py", "import time\ntime.perf_counter = lambda: 0.0\n", "a clock is patched"),
+        ("kernels.py", "import sys\nsys.modules['x'] = None\n", "the module sys is patched"),
+        ("kernels.py", "import time\nsetattr(time, 'time', None)\n", "the module time is patched"),
+    ],
+)
+def test_the_judge_objects_to_dishonest_code(file: str, text: str, what: str) -> None:
+    answer, _ = Composer().answer(b.JudgeBrief(run="r", facts=LLAMA, issue="i", files={file: text}, gates=()))
+    assert isinstance(answer, b.JudgeAnswer)
+    assert [what in objection for objection in answer.objections] == [True], answer.objections
+
+
+def test_the_judge_has_nothing_against_composed_trees() -> None:
+    for facts, change in DESIGNS:
+        files = compose(brief_of(facts, change)).files
+        answer, _ = Composer().answer(b.JudgeBrief(run="r", facts=facts, issue="i", files=files, gates=()))
+        assert answer == b.JudgeAnswer()
+
+
+# --- evaluator and orchestrator ---------------------------------------------------------------------------------------
+
+
+def evaluate(
+    choices: dict[str, b.Choice], tried: tuple[dict[str, b.Choice], ...] = (), **more: object
+) -> b.EvaluatorAnswer:
+    contracts, fragments = KNOWLEDGE.contracts.values(), KNOWLEDGE.fragments.values()
+    given: dict[str, object] = {"metric": "tpot_ms", "current": 80.0, "bound": 12.0, "wanted": 4} | more
+    given["shares"] = given.get("shares", {"linear": 0.8, "attention": 0.1, "rest": 0.1})
+    brief = b.EvaluatorBrief.model_validate(
+        {"run": "r", "facts": LLAMA, "choices": choices, "tried": tried, **given}
+        | {"space": open_space(contracts, fragments, LLAMA), "affects": affects(contracts, fragments)}
+    )
+    answer, _ = Composer().answer(brief)
+    assert isinstance(answer, b.EvaluatorAnswer)
+    assert not faults(brief, answer)
+    return answer
+
+
+def test_the_evaluator_starts_with_the_change_of_the_largest_reach() -> None:
+    hypotheses = evaluate(compose(brief_of(LLAMA)).choices).hypotheses
+    assert hypotheses[0].change == COMPILED
+    assert hypotheses[0].expected_effect == pytest.approx(0.85 * 0.5)
+    changed = [next(iter(h.change)) for h in hypotheses]
+    assert len(set(changed)) == 4, "one round tries different things"
+    effects = [h.expected_effect for h in hypotheses]
+    assert effects == sorted(effects, reverse=True)
+
+
+def test_the_evaluator_tunes_what_the_incumbent_uses_and_never_repeats_itself() -> None:
+    choices = compose(brief_of(LLAMA, COMPILED)).choices
+    shares = {"head": 0.1, "rest": 0.9}  # a compiled step hides its parts
+    tried: list[dict[str, b.Choice]] = [choices]
+    for _ in itertools.count():
+        hypotheses = evaluate(choices, tuple(tried), shares=shares).hypotheses
+        if not hypotheses:
+            break
+        assert all(h.expected_effect >= 0 for h in hypotheses)
+        tried += [choices | h.change for h in hypotheses]
+    names = {name for change in tried for name in change if change[name] != choices[name]}
+    assert {"cpp-products.ROWS", "cpp-products.SPREAD", "cpp-products.PREFETCH", "cpp-vectors.LANES"} <= names
+    plain = compose(brief_of(LLAMA)).choices
+    assert not [h for h in evaluate(plain, wanted=50).hypotheses if next(iter(h.change)).startswith("cpp-")]
+
+
+def test_at_the_bound_nothing_is_expected() -> None:
+    answer = evaluate(compose(brief_of(LLAMA)).choices, current=12.0)
+    assert all(h.expected_effect == 0 for h in answer.hypotheses)
+
+
+def test_the_orchestrator_dispatches_by_effect_remembers_and_stops() -> None:
+    made = [
+        b.Hypothesis(title=str(e), change={"x": i}, expected_effect=e, acceptance="", falsification="")
+        for i, e in enumerate((0.1, 0.3, 0.2))
+    ]
+    brief = b.OrchestratorBrief(
+        run="r", facts=LLAMA, hypotheses=tuple(made), parallel=2, memory="", last_round=("r1-1-c0 step: kept, +60%",)
+    )
+    answer, _ = Composer().answer(brief)
+    assert isinstance(answer, b.OrchestratorAnswer)
+    assert (answer.dispatch, answer.stop) == ((1, 2), False)
+    assert answer.memory.splitlines()[-1] == "- r1-1-c0 step: kept, +60%"
+    again, _ = Composer().answer(brief.model_copy(update={"hypotheses": (), "memory": answer.memory}))
+    assert again == b.OrchestratorAnswer(dispatch=(), memory=answer.memory, stop=True)
+
+
+# --- analyst and consolidator -----------------------------------------------------------------------------------------
+
+
+def test_the_analyst_blames_the_earliest_contract() -> None:
+    failures = (
+        b.Evidence(gate="step", contract="model", summary="3 logits differ"),
+        b.Evidence(gate="rope", contract="rope", summary="expected 0.5, found 0.7"),
+    )
+    contracts = tuple(KNOWLEDGE.contracts[name] for name in ("linear", "rope", "model"))
+    brief = b.AnalystBrief(run="r", facts=LLAMA, issue="i", failures=failures, contracts=contracts)
+    answer, _ = Composer().answer(brief)
+    assert isinstance(answer, b.AnalystAnswer)
+    assert (answer.contract, answer.cause) == ("rope", "implementation")
+    assert "expected 0.5" in answer.explanation
+    with pytest.raises(AuthorError, match="no evidence"):
+        Composer().answer(brief.model_copy(update={"failures": ()}))
+
+
+def measured(candidate: str, effect: float, low: float, high: float) -> b.Experience:
+    return b.Experience(
+        id=candidate,
+        title="compiled step",
+        kind="optimisation",
+        applies_to="platform.accelerator == 'cpu'",
+        change=dict(COMPILED),
+        effect=effect,
+        interval=(low, high),
+        signal="tentative",
+        text="A compiled step.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "signal", "effect"),
+    [
+        ([("a", 0.5, 0.4, 0.6), ("b", 0.6, 0.5, 0.7)], "confirmed", 0.5),
+        ([("a", 0.5, 0.4, 0.6)], "probable", 0.5),
+        ([("a", -0.1, -0.2, -0.05), ("b", -0.2, -0.3, -0.1)], "confirmed", -0.1),
+        ([("a", 0.5, 0.4, 0.6), ("b", -0.2, -0.3, -0.1)], "tentative", -0.2),
+        ([("a", 0.02, -0.1, 0.2)], "tentative", 0.02),
+    ],
+)
+def test_the_consolidator_generalises_what_agrees(
+    rows: list[tuple[str, float, float, float]], signal: str, effect: float
+) -> None:
+    brief = b.ConsolidatorBrief(run="r", facts=LLAMA, measured=tuple(measured(*row) for row in rows))
+    answer, _ = Composer().answer(brief)
+    assert isinstance(answer, b.ConsolidatorAnswer)
+    assert not faults(brief, answer)
+    assert [(e.signal, e.effect) for e in answer.experience] == [(signal, effect)]
+    assert f"on {len(rows)} candidate" in answer.experience[0].text
+
+
+# --- the space --------------------------------------------------------------------------------------------------------
+
+
+def test_the_space_follows_the_facts() -> None:
+    contracts, fragments = tuple(KNOWLEDGE.contracts.values()), tuple(KNOWLEDGE.fragments.values())
+    wide = open_space(contracts, fragments, LLAMA)
+    assert wide["cpp-vectors.LANES"] == (8, 16)
+    assert "cpp-vectors.LANES" not in open_space(contracts, fragments, QWEN3)
+    bare = LLAMA.model_copy(update={"platform": LLAMA.platform.model_copy(update={"compiler": None})})
+    assert set(open_space(contracts, fragments, bare)) == {"kv_layout", "weight_fusion", "engine.PREFILL_CHUNK"}
+    eager = LLAMA.model_copy(update={"workload": LLAMA.workload.model_copy(update={"step": "eager"})})
+    assert "step" not in open_space(contracts, fragments, eager)
+    assert complete({"cpp-products.ROWS": 4}, contracts, fragments, eager)["linear"] == "native"
