@@ -6,6 +6,7 @@ behind that a second one would double.
 """
 
 import queue
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,6 +29,10 @@ from swarm.cluster import device_resources
 from swarm.paths import cache_dir, home, store_dir
 from swarm.spending import Purse, Spending
 from swarm.target import Target
+
+GATES_AT_ONCE = 2
+"""Verdicts that one device works on at a time: half of a gate's time is one thread starting up or compiling. Timing
+waits until it is alone (gpu_actors.lease)."""
 
 
 class Crew(Protocol):
@@ -97,6 +102,7 @@ class RayCrew:
         self._purse = None
         if needs_provider(target):
             self._purse = RemotePurse(ray.remote(num_cpus=0, max_concurrency=64)(ProviderProcess).remote(usd, tokens))
+        self._lock = threading.Lock()
         self._pools: dict[str, queue.SimpleQueue[Any]] = {}
         self._width = {"implementer": target.search.parallel}
         self._device = self._make_device()
@@ -134,24 +140,27 @@ class RayCrew:
         return consolidation
 
     def _on_device(self, call: Callable[[Any], Any]) -> Any:
+        device = self._device
         try:
-            return get(call(self._device))
+            return get(call(device))
         except RayActorError:
-            self._device = self._make_device()
+            with self._lock:  # of several calls that lost the same device, one makes the new one
+                if self._device is device:
+                    self._device = self._make_device()
             return get(call(self._device))
 
     def _make_device(self) -> Any:
-        return ray.remote(**device_resources(self._target))(Device).remote(
-            self._target.hardware.accelerator, str(cache_dir())
-        )
+        options = device_resources(self._target) | {"max_concurrency": GATES_AT_ONCE}
+        return ray.remote(**options)(Device).remote(self._target.hardware.accelerator, str(cache_dir()))
 
     def _pool(self, role: RoleName) -> queue.SimpleQueue[Any]:
-        if role not in self._pools:
-            pool: queue.SimpleQueue[Any] = queue.SimpleQueue()
-            for _ in range(self._width.get(role, 1)):
-                pool.put(self._make_worker(role))
-            self._pools[role] = pool
-        return self._pools[role]
+        with self._lock:
+            if role not in self._pools:
+                pool: queue.SimpleQueue[Any] = queue.SimpleQueue()
+                for _ in range(self._width.get(role, 1)):
+                    pool.put(self._make_worker(role))
+                self._pools[role] = pool
+            return self._pools[role]
 
     def _make_worker(self, role: RoleName) -> Any:
         worker = ray.remote(num_cpus=0)(RoleWorker)

@@ -93,10 +93,18 @@ class InnerLoop:
         Returns the candidate if it passed, None if it was discarded.
         """
         while not (candidate := self.prepare(issue, index)).decided:
-            verdict = candidate.verdicts.get(purpose) or self.verify(candidate, purpose, levels)
+            verdict = candidate.verdicts.get(purpose) or self.verify(candidate, purpose, self._open(candidate, levels))
             if verdict.passed:
                 return candidate
         return None
+
+    def _open(self, candidate: Candidate, levels: tuple[Level, ...]) -> tuple[Level, ...]:
+        """The levels that are still to be judged: the acceptance stage may start from the very tree that passed the
+        gates of the integration stage, and then only L3 is left."""
+        earlier = [v for c in list(self.context.state.candidates.values()) for v in c.verdicts.values()]
+        same = [v for v in earlier if v.tree == candidate.submitted.tree and v.passed]
+        judged = any(set(STAGE_LEVELS) <= set(v.levels) for v in same)
+        return ("L3",) if judged and "L3" in levels else levels
 
     def verify(
         self, candidate: Candidate, purpose: e.Purpose, levels: tuple[Level, ...], merged: Commit | None = None

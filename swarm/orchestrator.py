@@ -172,7 +172,8 @@ class Orchestrator:
         """Gates, then one paired benchmark of all that passed against the incumbent, then the acceptance of those
         that showed a gain, best first, then the merge queue. Each candidate ends with a row."""
         self._at_once(lambda issue: self.inner.prepare(issue, 0), issues)
-        passed = [c for issue in issues if (c := self.inner.gate(issue, 0, "gates", STAGE_LEVELS))]
+        gated = self._at_once(lambda issue: self.inner.gate(issue, 0, "gates", STAGE_LEVELS), issues)
+        passed = [candidate for candidate in gated if candidate]
         benchmark = self.context.state.benchmark("round", number)
         if passed and not benchmark:
             incumbent = self.context.state.merges[-1]

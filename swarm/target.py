@@ -148,12 +148,6 @@ class User(Frozen):
     deliverable: str | None = None
     """The shape wanted of the result, in words; every implementer's brief carries them too."""
 
-    @property
-    def words(self) -> str:
-        """What the user says to every implementer."""
-        wanted = f"The deliverable: {self.deliverable}" if self.deliverable else ""
-        return "\n\n".join(filter(None, (self.instructions, wanted)))
-
 
 class Target(Frozen):
     model: Model
