@@ -39,8 +39,8 @@ class Engine:
     def check(self, prompt: list[int], max_new_tokens: int) -> None:
         """Raise ValueError for a prompt that is empty, too long or no list of token ids of this model."""
         if not 1 <= len(prompt) <= MAX_CONTEXT - max_new_tokens:
-            limit = f"from 1 to {MAX_CONTEXT - max_new_tokens} tokens, as {max_new_tokens} new ones follow"
-            raise ValueError(f"a prompt of {len(prompt)} tokens does not fit: it may have {limit}")
+            most = f"at most {max(0, MAX_CONTEXT - max_new_tokens)} as {max_new_tokens} new ones follow"
+            raise ValueError(f"a prompt of {len(prompt)} tokens does not fit: it has at least 1, {most}")
         if min(prompt) < 0 or max(prompt) >= VOCAB:
             raise ValueError(f"token ids lie between 0 and {VOCAB - 1}, not {min(prompt)} and {max(prompt)}")
 

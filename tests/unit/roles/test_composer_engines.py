@@ -143,7 +143,7 @@ def test_generation_stops_at_an_end_token_and_refuses_what_does_not_fit(llama: C
     package.engine.EOS_TOKENS = (free[0][4],)
     first = free[0].index(free[0][4])
     assert engine.generate([TOKENS[:9]], 20) == [free[0][: first + 1]], "the end token is included, nothing after it"
-    for prompt, count, message in (([], 5, "0 tokens"), ([1] * 124, 5, "from 1 to 123"), ([133], 5, "0 and 132")):
+    for prompt, count, message in (([], 5, "0 tokens"), ([1] * 124, 5, "at most 123"), ([133], 5, "0 and 132")):
         with pytest.raises(ValueError, match=message):
             engine.stream(prompt, count)
     with pytest.raises(ValueError, match="at least 1"):
