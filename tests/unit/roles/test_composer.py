@@ -23,8 +23,9 @@ from tests.unit.roles.composed import KNOWLEDGE, brief_of, compose, facts_of
 LLAMA = facts_of(LlamaConfig(architectures=["LlamaForCausalLM"], tie_word_embeddings=True), isa=("avx2", "avx512f"))
 QWEN3 = facts_of(Qwen3Config(architectures=["Qwen3ForCausalLM"], tie_word_embeddings=False), "fp32", "bfloat16")
 COMPILED = {"step": "compiled"}
+PLAIN = {"linear": "torch"}
 DESIGNS = [
-    (LLAMA, {}),
+    (LLAMA, PLAIN),
     (LLAMA, {**COMPILED, "weight_fusion": "fused"}),
     (LLAMA, {"attention": "native", "linear": "native", "kv_layout": "token_major"}),
     (QWEN3, COMPILED),
@@ -136,7 +137,7 @@ def test_a_later_stage_keeps_the_design_and_a_retry_draws_another() -> None:
 
 
 def test_a_hypothesis_changes_what_it_names_and_what_must_go_with_it() -> None:
-    incumbent = compose(brief_of(LLAMA)).choices
+    incumbent = compose(brief_of(LLAMA, PLAIN)).choices
     answer = compose(brief_of(LLAMA, COMPILED, seed=5, choices=incumbent))
     decided = {name: value for name, value in answer.choices.items() if "." not in name}
     assert decided == {**{n: v for n, v in incumbent.items() if "." not in n}, "step": "compiled", "linear": "native"}
@@ -193,7 +194,7 @@ def review(change: dict[str, str], file: str, old: str, new: str) -> tuple[b.Fin
 
 
 def test_composed_trees_have_no_findings() -> None:
-    assert review({}, "kernels.py", "DTYPE", "DTYPE") == ()
+    assert review(PLAIN, "kernels.py", "DTYPE", "DTYPE") == ()
     assert review(COMPILED, "kernels.py", "DTYPE", "DTYPE") == ()
 
 
@@ -211,7 +212,7 @@ def test_composed_trees_have_no_findings() -> None:
     ],
 )
 def test_the_reviewer_finds_deviations(file: str, old: str, new: str, contract: str, found: str) -> None:
-    findings = review({}, file, old, new)
+    findings = review(PLAIN, file, old, new)
     assert [(f.contract, f.file) for f in findings if found in f.found] == [(contract, file)], findings
 
 
@@ -272,7 +273,7 @@ def evaluate(
 
 
 def test_the_evaluator_starts_with_the_change_of_the_largest_reach() -> None:
-    hypotheses = evaluate(compose(brief_of(LLAMA)).choices).hypotheses
+    hypotheses = evaluate(compose(brief_of(LLAMA, PLAIN)).choices).hypotheses
     assert hypotheses[0].change == COMPILED
     assert hypotheses[0].expected_effect == pytest.approx(0.85 * 0.5)
     changed = [next(iter(h.change)) for h in hypotheses]
@@ -293,7 +294,7 @@ def test_the_evaluator_tunes_what_the_incumbent_uses_and_never_repeats_itself() 
         tried += [choices | h.change for h in hypotheses]
     names = {name for change in tried for name in change if change[name] != choices[name]}
     assert {"cpp-products.ROWS", "cpp-products.SPREAD", "cpp-products.PREFETCH", "cpp-vectors.LANES"} <= names
-    plain = compose(brief_of(LLAMA)).choices
+    plain = compose(brief_of(LLAMA, PLAIN)).choices
     assert not [h for h in evaluate(plain, wanted=50).hypotheses if next(iter(h.change)).startswith("cpp-")]
 
 

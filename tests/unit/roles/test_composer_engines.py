@@ -113,12 +113,16 @@ def test_all_assignments_compute_the_logits_of_hugging_face(llama: Checkpoint, t
 
 def test_tuned_kernels_and_head_norms_untied_heads_float32_weights(qwen3: Checkpoint, tmp_path: Path) -> None:
     expected = qwen3.logits(torch.float32)
-    for change, isa in ((TUNED, ("avx2",)), ({**TUNED, "cpp-vectors.LANES": 16}, ("avx2", "avx512f")), ({}, ("avx2",))):
+    for change, isa in (
+        (TUNED, ("avx2",)),
+        ({**TUNED, "cpp-vectors.LANES": 16}, ("avx2", "avx512f")),
+        ({"linear": "torch"}, ("avx2",)),
+    ):
         logits = engine_logits(qwen3, tmp_path, change, isa=isa)
         assert (logits - expected).abs().max() < 1e-5 * expected.abs().max(), change
 
 
-@pytest.mark.parametrize("change", [{}, TUNED], ids=["plain", "tuned"])
+@pytest.mark.parametrize("change", [{"linear": "torch"}, TUNED], ids=["plain", "tuned"])
 def test_bfloat16_engines_are_as_near_to_float32_as_hugging_face_is(
     change: dict[str, Choice], llama: Checkpoint, tmp_path: Path
 ) -> None:
@@ -136,7 +140,7 @@ def test_without_a_compiler_an_engine_is_made_of_torch_alone(qwen3: Checkpoint, 
 
 
 def test_generation_stops_at_an_end_token_and_refuses_what_does_not_fit(llama: Checkpoint, tmp_path: Path) -> None:
-    package = imported(compose(brief_of(facts_of(llama.config))), tmp_path)
+    package = imported(compose(brief_of(facts_of(llama.config), {"linear": "torch"})), tmp_path)
     engine = package.engine.Engine.load(str(llama.folder))
     free = engine.generate([TOKENS[:9], TOKENS[:1]], 20, ignore_eos=True)
     assert [len(tokens) for tokens in free] == [20, 20]

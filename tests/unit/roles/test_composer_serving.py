@@ -45,7 +45,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def package(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    return imported(compose(brief_of(facts_of(CONFIG, "fp32"))), tmp_path_factory.mktemp("greedy"))
+    return imported(compose(brief_of(facts_of(CONFIG, "fp32"), {"linear": "torch"})), tmp_path_factory.mktemp("greedy"))
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def test_greedy_takes_the_first_of_equals_and_refuses_a_temperature(package: Mod
 
 
 def test_sampling_follows_temperature_top_k_top_p_and_seed(tmp_path: Path) -> None:
-    make = imported(compose(brief_of(sampling())), tmp_path).sampler.Sampler
+    make = imported(compose(brief_of(sampling(), {"linear": "torch"})), tmp_path).sampler.Sampler
     logits = torch.tensor([1.0, 3.0, 2.0, 0.0])
     chances = torch.softmax(logits / 0.8, 0)
 
