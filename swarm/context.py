@@ -1,6 +1,7 @@
 """What every part of a run works with: its folder, its frozen plan, its journal, its git workspace."""
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from ckb.knowledge_files import Knowledge
 from ckb.records import Choice, Contract, Fragment, Stage
 from gpu_actors.jobs import EngineJob
 from swarm.budget import Ledger
-from swarm.events import RoleCalled
 from swarm.journal import Journal
 from swarm.plan import Plan
 from swarm.state import Candidate, RunState
@@ -75,6 +75,7 @@ class Context:
 
     def __init__(self, files: RunFiles, knowledge: Knowledge, clock: Callable[[], float] = time.time):
         self.files = files
+        self._lock = threading.Lock()
         self.target = files.read_target()
         self.plan = files.read_plan()
         self.knowledge = knowledge
@@ -123,7 +124,8 @@ class Context:
         return self.engine_job(candidate.submitted.commit, candidate.submitted.tree)
 
     def note(self, text: str) -> None:
-        self.files.now.write_text(text + "\n", encoding="utf-8")
-
-    def called(self, call: RoleCalled) -> None:
-        self.journal.append(call)
+        """Says what is being done. Several candidates are worked on at once: the line is replaced whole."""
+        with self._lock:
+            draft = self.files.now.with_suffix(".tmp")
+            draft.write_text(text + "\n", encoding="utf-8")
+            draft.replace(self.files.now)

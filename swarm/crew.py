@@ -1,8 +1,7 @@
 """The hands of the orchestrator: role workers, a device, a consolidator, and the one process that calls providers.
 
-All of them are plain classes. `DirectCrew` calls them in this process; `RayCrew` makes them actors, here, where the
-resources are decided. An actor that dies is made anew and its call is made once more: no call of theirs leaves anything
-behind that a second one would double.
+All of them are plain classes; `RayCrew` makes them actors, here, where the resources are decided. An actor that dies is
+made anew and its call is made once more: no call of theirs leaves anything behind that a second one would double.
 """
 
 import queue
