@@ -8,6 +8,7 @@ import numpy as np
 
 from ckb.facts import Facts
 from gpu_actors.child import ENGINE, Child, Event
+from gpu_actors.gates.base import logits_of
 from gpu_actors.gates.compare import rms
 from gpu_actors.gates.model import BOUND
 from gpu_actors.jobs import Arm
@@ -49,7 +50,7 @@ class EngineRunner:
         every = range(len(prompt) - 1, len(prompt) + len(tokens) - 1)
         chosen = sorted({int(i) for i in np.linspace(every[0], every[-1], CHECKED_POSITIONS)})
         reply = self.child.call("logits", deadline_s, tokens=prompt + tokens, positions=chosen)
-        rows = reply.arrays["rows"]
+        rows = logits_of(reply, len(chosen), self._job.facts.model.vocab)
         band = 2 * BOUND[self._job.facts.workload.dtype] * rms(rows)
         for position, row in zip(chosen, rows, strict=True):
             token = (prompt + tokens)[position + 1]

@@ -8,9 +8,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from gpu_actors.sandbox import FORBIDDEN_PACKAGES, REPLY_FD, REQUEST_FD, Confinement, Sandbox, site_folders
 
@@ -23,6 +24,7 @@ DTYPES = {"float32", "float64", "int64", "int32", "uint16", "bool"}
 
 Kind = Literal["RAISED", "CRASHED", "TIMEOUT", "KILLED", "PROTOCOL"]
 Array = np.ndarray[Any, np.dtype[Any]]
+T = TypeVar("T")
 
 
 class ChildFailure(Exception):
@@ -38,8 +40,24 @@ class ChildFailure(Exception):
 
 @dataclass(frozen=True)
 class Reply:
+    """What a child answered. It may be anything, so it is read through these two methods."""
+
     values: dict[str, Any]
     arrays: dict[str, Array] = field(default_factory=dict)
+
+    def value(self, name: str, kind: type[T]) -> T:
+        """A JSON value of exactly that type. Raises ChildFailure when it is missing or of another one."""
+        try:
+            return TypeAdapter(kind).validate_python(self.values.get(name), strict=True)
+        except ValidationError:
+            held = f"{self.values[name]!r}"[:80] if name in self.values else "nothing"
+            raise ChildFailure("PROTOCOL", f"its reply must hold {name!r} as {kind}; found {held}") from None
+
+    def array(self, name: str) -> Array:
+        """An array of whatever shape. Raises ChildFailure when it is missing."""
+        if name not in self.arrays:
+            raise ChildFailure("PROTOCOL", f"its reply holds no array {name!r}")
+        return self.arrays[name]
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,8 @@ class Device:
         with self._lease(exclusive=True), Child(ENGINE, confinement(job, self._cache_dir)) as child:
             child.call("open", 60.0, tree_dir=job.tree_dir, threads=job.facts.platform.cores)
             arguments = {"checkpoint": job.checkpoint, "prompt": prompt, "steps": steps, "capacity": context}
-            found = child.call("profile", 300.0, **arguments).values
-        return Profile(shares={str(k): float(v) for k, v in found["shares"].items()}, step_ms=float(found["step_ms"]))
+            found = child.call("profile", 300.0, **arguments)
+        return Profile(shares=found.value("shares", dict[str, float]), step_ms=found.value("step_ms", float))
 
     def reference(self, checkpoint: str, facts: Facts) -> float:
         """Has Hugging Face answer everything that the screen acceptance asks, so that later verdicts find it cached.

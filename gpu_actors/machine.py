@@ -53,7 +53,7 @@ class Ceiling:
 
     def measure(self) -> None:
         arguments = {"bytes_": CEILING_BYTES, "seconds": CEILING_SECONDS, "threads": self._threads}
-        self.gb_s = max(self.gb_s, float(self._child.call("ceiling", 120.0, **arguments).values["gb_s"]))
+        self.gb_s = max(self.gb_s, self._child.call("ceiling", 120.0, **arguments).value("gb_s", float))
 
 
 class ForeignLoad:

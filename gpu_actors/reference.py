@@ -20,7 +20,7 @@ from benchmarks.baselines import HUGGINGFACE
 from ckb.facts import Facts
 from ckb.hashing import sha256_json
 from gpu_actors.checkpoint import content_sha256
-from gpu_actors.child import Child, Reply
+from gpu_actors.child import Child, ChildFailure, Reply
 from gpu_actors.sandbox import UNTIMED, Confinement
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -44,6 +44,10 @@ class Evaluation:
     """The oracle's logit of the token that comes next in the sequence."""
     rows: Array
     """The oracle's logits at the sampled positions [S, VOCAB]."""
+
+
+class ReferenceFailure(Exception):
+    """The reference could not answer: an error of ours, or a checkpoint that transformers can't load."""
 
 
 class Reference:
@@ -95,11 +99,14 @@ class Reference:
             return dict(stored)
 
     def _ask(self, op: str, values: dict[str, Any]) -> Reply:
-        if self._child is None:
-            self._child = start_huggingface(UNTIMED)
-            for dtype in (self.dtype, ORACLE[self.dtype]):
-                load_huggingface(self._child, self._checkpoint, dtype, self._facts)
-        return self._child.call(op, 1800.0, **values)
+        try:
+            if self._child is None:
+                self._child = start_huggingface(UNTIMED)
+                for dtype in (self.dtype, ORACLE[self.dtype]):
+                    load_huggingface(self._child, self._checkpoint, dtype, self._facts)
+            return self._child.call(op, 1800.0, **values)
+        except ChildFailure as failure:  # no candidate's fault, and not to be taken for one
+            raise ReferenceFailure(f"Hugging Face on {self._checkpoint}, {op}: {failure}\n{failure.trace}") from failure
 
 
 def start_huggingface(environment: Mapping[str, str] = MappingProxyType({})) -> Child:

@@ -95,10 +95,8 @@ def logits(subject: Subject) -> Finding:
     subject.load_engine()
     rows, worst, agreed, positions = [], 0.0, 0, 0
     for item in plan(subject).cases(subject.reference):
-        reply = subject.call("logits", tokens=item.prompt + item.continuation, positions=item.samples)
-        found, exact = reply.arrays["rows"], item.evaluation.rows
-        if reply.values["dtype"] != "torch.float32" or found.shape != exact.shape or not np.isfinite(found).all():
-            return failed(f"logits must be finite float32 {exact.shape}; found {reply.values['dtype']} {found.shape}")
+        found = subject.logits(item.prompt + item.continuation, item.samples)
+        exact = item.evaluation.rows
         own = (errors[item.sampled] for errors in (item.evaluation.error_max, item.evaluation.error_rms))
         largest, spread = error_ratios(found, exact, *own)
         agreed += int((found.argmax(-1) == exact.argmax(-1)).sum())
@@ -136,11 +134,10 @@ def greedy(subject: Subject) -> Finding:
     items = plan(subject).cases(subject.reference)
     for item in items:
         wanted = len(item.continuation)
-        found = subject.call("generate", prompts=[item.prompt], max_new_tokens=wanted, ignore_eos=True).values["tokens"]
-        if [len(tokens) for tokens in found] != [wanted]:
-            lengths_found = [len(tokens) for tokens in found]
-            return failed(f"generate must return one list of {wanted} new tokens; found lists of {lengths_found}")
-        follow(subject, walk, item, found[0])
+        found = subject.continuation(item.prompt, wanted, ignore_eos=True)
+        if len(found) != wanted:
+            return failed(f"asked for {wanted} new tokens after {len(item.prompt)}, generate gave {len(found)}")
+        follow(subject, walk, item, found)
     data = {"equal": walk.equal, "in_band": walk.in_band, "out_of_band": walk.out_of_band, "sequences": len(items)}
     total = walk.equal + walk.in_band + walk.out_of_band
     summary = (

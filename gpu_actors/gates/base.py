@@ -60,11 +60,41 @@ class Subject:
 
     @property
     def seconds_left(self) -> float:
-        return self._deadline - time.monotonic()
+        """Until the verdict's deadline. Time that the reference took for what was not cached is not the candidate's."""
+        return self._deadline + self.reference.seconds - time.monotonic()
 
     def call(self, op: str, **arguments: Any) -> Reply:
         """Asks the engine's process. Raises ChildFailure."""
         return self.child.call(op, self.seconds_left, **arguments)
+
+    def generate(self, prompts: list[list[int]], max_new_tokens: int, *, ignore_eos: bool) -> list[list[int]]:
+        """New tokens of each prompt, all of them of this vocabulary. Raises ChildFailure."""
+        reply = self.call("generate", prompts=prompts, max_new_tokens=max_new_tokens, ignore_eos=ignore_eos)
+        return [self.tokens(tokens) for tokens in reply.value("tokens", list[list[int]])]
+
+    def continuation(self, prompt: list[int], max_new_tokens: int, *, ignore_eos: bool) -> list[int]:
+        """New tokens of one prompt. Raises ChildFailure."""
+        found = self.generate([prompt], max_new_tokens, ignore_eos=ignore_eos)
+        if len(found) != 1:
+            raise ChildFailure("PROTOCOL", f"generate answered one prompt with {len(found)} lists of tokens")
+        return found[0]
+
+    def stream(self, prompt: list[int], max_new_tokens: int) -> list[int]:
+        """Streamed new tokens, end tokens ignored. Raises ChildFailure."""
+        events = self.events("stream", prompt=prompt, max_new_tokens=max_new_tokens, ignore_eos=True)
+        return self.tokens([event.value for event in events])
+
+    def tokens(self, found: list[Any]) -> list[int]:
+        vocab = self.facts.model.vocab
+        if strange := [t for t in found if not isinstance(t, int) or not 0 <= t < vocab]:
+            raise ChildFailure("PROTOCOL", f"{strange[0]!r} is no token of a vocabulary of {vocab}")
+        return found
+
+    def logits(self, tokens: list[int], positions: list[int]) -> Array:
+        """Teacher-forced logits [len(positions), vocab], finite. Raises ChildFailure."""
+        return logits_of(
+            self.call("logits", tokens=tokens, positions=positions), len(positions), self.facts.model.vocab
+        )
 
     def events(self, op: str, **arguments: Any) -> list[Event]:
         """The events of a streaming operation. Raises ChildFailure."""
@@ -91,6 +121,17 @@ class Subject:
     def draws(self, gate: str) -> np.random.Generator:
         """The random numbers of one gate in this verdict: independent of which other gates ran."""
         return np.random.default_rng([self.job.seed, *gate.encode()])
+
+
+def logits_of(reply: Reply, count: int, vocab: int) -> Array:
+    """The rows of a reply to `logits`. Raises ChildFailure unless they are finite float32 [count, vocab]."""
+    rows, dtype = reply.array("rows"), reply.value("dtype", str)
+    if rows.shape != (count, vocab) or dtype != "torch.float32" or not np.isfinite(rows).all():
+        finite = "" if np.isfinite(rows).all() else ", not all finite"
+        raise ChildFailure(
+            "PROTOCOL", f"logits must be finite float32 {(count, vocab)}; found {dtype} {rows.shape}{finite}"
+        )
+    return rows
 
 
 @dataclass(frozen=True)

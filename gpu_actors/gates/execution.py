@@ -6,6 +6,22 @@ from gpu_actors.gates import formulas
 from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.compare import ROUNDOFF, Comparison, compare, judged, rms, rounded
 
+BOUNDS: dict[str, dict[str, tuple[float, float]]] = {
+    # largest error of an element and root mean square of all, in units of u: what one order of summation may differ
+    # from another in float32, and what the roundings between the steps of a formula add up to in bfloat16
+    "linear": {"float32": (0, 64), "bfloat16": (1.25, 1)},
+    "rms_norm": {"float32": (16, 3), "bfloat16": (4, 1.5)},
+    "rope": {"float32": (4, 3), "bfloat16": (4, 1.5)},
+    "silu_mul": {"float32": (24, 3), "bfloat16": (6, 1.5)},
+    "attention": {"float32": (64, 64), "bfloat16": (4, 2)},
+}
+
+
+def bounds(subject: Subject, operator: str) -> tuple[float, float]:
+    """Absolute factors: of an element's size, and of the root mean square of what is expected."""
+    largest, spread = BOUNDS[operator][subject.facts.workload.dtype]
+    return largest * roundoff(subject), spread * roundoff(subject)
+
 
 def roundoff(subject: Subject) -> float:
     return ROUNDOFF[subject.facts.workload.dtype]
@@ -21,7 +37,7 @@ def single(array: Array) -> Array:
 
 
 def setup(subject: Subject) -> Finding:
-    dtype = subject.call("setup").values["dtype"]
+    dtype = subject.call("setup").value("dtype", str)
     wanted = subject.facts.workload.dtype
     if dtype != wanted:
         return failed(f"kernels.DTYPE is {dtype}; the Target computes in {wanted}", dtype=dtype)
@@ -29,7 +45,8 @@ def setup(subject: Subject) -> Finding:
 
 
 def linear(subject: Subject) -> Finding:
-    facts, rng, u = subject.facts.model, subject.draws("linear"), roundoff(subject)
+    facts, rng = subject.facts.model, subject.draws("linear")
+    largest, spread = bounds(subject, "linear")
     wide, heads = facts.heads * facts.head_dim, facts.kv_heads * facts.head_dim
     shapes = {(facts.hidden, heads), (wide, facts.hidden), (facts.hidden, facts.intermediate), (facts.intermediate, 24)}
     done = []
@@ -37,60 +54,62 @@ def linear(subject: Subject) -> Finding:
         for m in (1, 2, int(rng.integers(3, 40))):
             x = draw(subject, rng, m, k)
             weight = rounded(rng.normal(scale=k**-0.5, size=(n, k)), subject.facts.model.weights)  # type: ignore[arg-type]
-            found = subject.call("linear", x=single(x), weight=single(weight), weights=facts.weights).arrays["y"]
+            found = subject.call("linear", x=single(x), weight=single(weight), weights=facts.weights).array("y")
             expected, total = x @ weight.T, np.abs(x) @ np.abs(weight).T
-            # float32: the order of summation may differ; bfloat16: one rounding of the result, sums are wider
-            sums = 8 * 2.0**-24 * total
-            bound = sums + (2 * u * np.abs(expected) if u > 1e-6 else 0.0)
-            spread = (2.0 if u > 1e-6 else 64.0) * u * rms(expected)
-            done.append(compare(f"x [{m}, {k}] by weight [{n}, {k}]", found, expected, bound, spread))
+            # sums are in float32 at least, in any order; what is left is the rounding of the result
+            bound = 8 * 2.0**-24 * total + largest * np.abs(expected)
+            case = f"x [{m}, {k}] by weight [{n}, {k}]"
+            done.append(compare(case, found, expected, bound, spread * rms(expected)))
     return judged("linear", done)
 
 
 def rms_norm(subject: Subject) -> Finding:
-    facts, rng, u = subject.facts.model, subject.draws("rms_norm"), roundoff(subject)
+    facts, rng = subject.facts.model, subject.draws("rms_norm")
+    largest, spread = bounds(subject, "rms_norm")
     done = []
     # at the scale of sqrt(eps) a wrong eps changes the result by a factor
     for scale in (1.0, 30.0, float(np.sqrt(facts.norm_eps))):
         for m in (1, int(rng.integers(2, 20))):
             x = draw(subject, rng, m, facts.hidden, scale=scale)
             weight = rounded(1 + draw(subject, rng, facts.hidden, scale=0.2), subject.facts.workload.dtype)
-            found = subject.call("rms_norm", x=single(x), weight=single(weight)).arrays["y"]
+            found = subject.call("rms_norm", x=single(x), weight=single(weight)).array("y")
             expected = formulas.rms_norm(x, weight, facts.norm_eps)
             case = f"x [{m}, {facts.hidden}] of scale {scale:.2g}"
-            done.append(compare(case, found, expected, 16 * u * np.abs(expected) + 1e-30, 3 * u * rms(expected)))
+            done.append(compare(case, found, expected, largest * np.abs(expected) + 1e-30, spread * rms(expected)))
     return judged("rms_norm", done)
 
 
 def rope(subject: Subject) -> Finding:
-    facts, rng, u = subject.facts.model, subject.draws("rope"), roundoff(subject)
+    facts, rng = subject.facts.model, subject.draws("rope")
+    largest, spread = bounds(subject, "rope")
     context, done = subject.facts.workload.max_context, []
     for heads in {facts.heads, facts.kv_heads}:
         for m, start in ((1, 0), (1, context - 1), (7, int(rng.integers(1, context - 7))), (context // 2, 0)):
             x = draw(subject, rng, m, heads, facts.head_dim)
-            found = subject.call("rope", x=single(x), start=start).arrays["y"]
+            found = subject.call("rope", x=single(x), start=start).array("y")
             expected = formulas.rope(x, start, facts.rope_theta)
             # a float32 angle of p radians is off by p u: position times frequency, whose own error counts too
             angle = 4 * 2.0**-24 * (start + m)
             half = facts.head_dim // 2
             size = np.abs(x[..., :half]) + np.abs(x[..., half:])
-            bound = (4 * u + angle) * np.concatenate([size, size], axis=-1) + 1e-30
+            bound = (largest + angle) * np.concatenate([size, size], axis=-1) + 1e-30
             done.append(compare(f"x [{m}, {heads}, {facts.head_dim}] at {start}", found, expected, bound,
-                                (3 * u + angle) * rms(expected)))  # fmt: skip
+                                (spread + angle) * rms(expected)))  # fmt: skip
     return judged("rope", done)
 
 
 def silu_mul(subject: Subject) -> Finding:
-    facts, rng, u = subject.facts.model, subject.draws("silu_mul"), roundoff(subject)
+    facts, rng = subject.facts.model, subject.draws("silu_mul")
+    largest, spread = bounds(subject, "silu_mul")
     done = []
     for m in (1, int(rng.integers(2, 12))):
         for scale in (1.0, 6.0):
             x = draw(subject, rng, m, 2 * facts.intermediate, scale=scale)
-            found = subject.call("silu_mul", gate_up=single(x)).arrays["y"]
+            found = subject.call("silu_mul", gate_up=single(x)).array("y")
             expected = formulas.silu_mul(x)
-            bound = 24 * u * np.abs(expected) + 1e-7 * u
+            bound = largest * np.abs(expected) + 1e-30
             case = f"gate_up [{m}, {2 * facts.intermediate}] of scale {scale:.0f}"
-            done.append(compare(case, found, expected, bound, 3 * u * rms(expected)))
+            done.append(compare(case, found, expected, bound, spread * rms(expected)))
     return judged("silu_mul", done)
 
 
@@ -104,17 +123,17 @@ def attention(subject: Subject) -> Finding:
 
 
 def attend(subject: Subject, rng: np.random.Generator, m: int, start: int, heads: int, kv_heads: int) -> Comparison:
-    dim, u = subject.facts.model.head_dim, roundoff(subject)
+    dim = subject.facts.model.head_dim
+    largest, spread = bounds(subject, "attention")
     m = min(m, subject.facts.workload.max_context - start)
     # scores with a standard deviation of 3: sharp enough that a wrong scale, mask or head shows
     q = draw(subject, rng, m, heads, dim, scale=3.0)
     keys, values = (draw(subject, rng, kv_heads, start + m, dim) for _ in range(2))
     arguments = {"q": single(q), "keys": single(keys), "values": single(values)}
-    found = subject.call("attention", **arguments, start=start, poison=5).arrays["y"]
+    found = subject.call("attention", **arguments, start=start, poison=5).array("y")
     expected, size = formulas.attention(q, keys, values, start)
-    bound = (8 * u if u > 1e-6 else 64 * u) * size + 1e-30
-    spread = (4 * u if u > 1e-6 else 64 * u) * rms(expected)
-    return compare(f"{m} queries at {start}", found, expected, bound, spread)
+    bound = largest * size + 1e-30
+    return compare(f"{m} queries at {start}", found, expected, bound, spread * rms(expected))
 
 
 def kv_cache(subject: Subject) -> Finding:
@@ -138,11 +157,11 @@ def kv_cache(subject: Subject) -> Finding:
         for j, name in enumerate(("keys", "values")):
             expected = held[layer][j][:length].transpose(1, 0, 2)
             case = f"{name} of layer {layer}, length {length}"
-            done.append(compare(case, reply.arrays[f"{name}{i}"], expected, 1e-30, 1e-30))
+            done.append(compare(case, reply.array(f"{name}{i}"), expected, 1e-30, 1e-30))
     finding = judged("KVCache", done)
     least = facts.kv_bytes(capacity, subject.facts.workload.dtype)
-    if finding.status == "PASS" and reply.values["bytes"] < least:
-        return failed(f"KVCache.bytes is {reply.values['bytes']:,}; {capacity} positions take at least {least:,}")
+    if finding.status == "PASS" and (taken := reply.value("bytes", int)) < least:
+        return failed(f"KVCache.bytes is {taken:,}; {capacity} positions take at least {least:,}")
     return finding
 
 

@@ -26,7 +26,7 @@ def sampler(subject: Subject) -> Finding:
         row = rng.normal(-50.0, 3.0, size=vocab).astype(np.float32)
         row[best] = row.max() + 1e-3
         for body in (None, {"temperature": 0}):
-            found = subject.call("sample", logits=row, body=body, count=2).values["tokens"]
+            found = subject.call("sample", logits=row, body=body, count=2).value("tokens", list[int])
             if found != [best, best]:
                 return failed(f"the sampler of {body or 'no parameters'} must take the arg max {best}; it took {found}")
     if subject.facts.workload.decoding == "sample":
@@ -42,14 +42,14 @@ def distribution(subject: Subject, rng: np.random.Generator) -> Finding:
     row[likely] = np.log([0.4, 0.3, 0.2, 0.1]).astype(np.float32)
     seed = int(rng.integers(1 << 30))
     body = {"temperature": 1.0, "seed": seed}
-    drawn = subject.call("sample", logits=row, body=body, count=count).values["tokens"]
-    if drawn != subject.call("sample", logits=row, body=body, count=count).values["tokens"]:
+    drawn = subject.call("sample", logits=row, body=body, count=count).value("tokens", list[int])
+    if drawn != subject.call("sample", logits=row, body=body, count=count).value("tokens", list[int]):
         return failed("two samplers with the same seed drew different tokens")
     shares = np.array([drawn.count(int(token)) for token in likely]) / count
     off = float(np.abs(shares - [0.4, 0.3, 0.2, 0.1]).max())
     if off > 0.04:  # five standard deviations of a share of 0.4
         return failed(f"shares of 4 tokens with probabilities 0.4, 0.3, 0.2, 0.1 are {shares.tolist()}")
-    few = subject.call("sample", logits=row, body=body | {"top_k": 2}, count=200).values["tokens"]
+    few = subject.call("sample", logits=row, body=body | {"top_k": 2}, count=200).value("tokens", list[int])
     if not set(few) <= {int(t) for t in likely[:2]}:
         return failed(f"top_k of 2 drew {sorted(set(few))}, allowed are {sorted(int(t) for t in likely[:2])}")
     return passed(
@@ -70,7 +70,11 @@ def scheduler(subject: Subject) -> Finding:
     states = ["finished"] * (waiting + 1) + ["waiting", "waiting"]
     states[cancelled], states[failing] = "cancelled", "failed"
     wanted = {"said": said, "states": states, "refused": 2}
-    wrong = [f"{name}: expected {wanted[name]}, found {found[name]}" for name in wanted if found[name] != wanted[name]]
+    wrong = [
+        f"{name}: expected {wanted[name]}, found {found.get(name)}"
+        for name in wanted
+        if found.get(name) != wanted[name]
+    ]
     if wrong:
         return failed(f"{requests} requests, {waiting} may wait, {cancelled} cancelled, {failing} fails: {wrong[0]}")
     return passed(f"{requests} requests, {waiting} may wait: order, refusal, cancel and failure as agreed")
@@ -86,9 +90,8 @@ def agreement(subject: Subject) -> Finding:
     drawn = prompts.cut(subject.checkpoint, [min(3, longest), int(rng.integers(1, longest + 1))], subject.job.seed)
     notes = []
     for prompt in drawn:
-        arguments = {"max_new_tokens": count, "ignore_eos": True}
-        whole = subject.call("generate", prompts=[prompt], **arguments).values["tokens"][0]
-        streamed = [e.value for e in subject.events("stream", prompt=prompt, **arguments)]
+        whole = subject.continuation(prompt, count, ignore_eos=True)
+        streamed = subject.stream(prompt, count)
         if len(whole) != count or len(streamed) != count:
             return failed(f"asked for {count} tokens: generate gave {len(whole)}, stream gave {len(streamed)}")
         for name, tokens in (("generate", whole), ("stream", streamed)):
@@ -101,7 +104,7 @@ def agreement(subject: Subject) -> Finding:
 def outside_the_band(subject: Subject, prompt: list[int], tokens: list[int]) -> str:
     """The first token that is not the arg max of the engine's own logits, as far as its rounding lets one say."""
     positions = list(range(len(prompt) - 1, len(prompt) + len(tokens) - 1))
-    rows = subject.call("logits", tokens=prompt + tokens, positions=positions).arrays["rows"]
+    rows = subject.logits(prompt + tokens, positions)
     band = 2 * BOUND[subject.facts.workload.dtype] * rms(rows)
     for i, token in enumerate(tokens):
         gap = float(rows[i].max() - rows[i][token])
@@ -118,9 +121,8 @@ def batch(subject: Subject) -> Finding:
     context = subject.facts.workload.max_context
     count = min(6, context // 4)
     drawn = prompts.cut(subject.checkpoint, [2, 9, min(23, context - count)], subject.job.seed + 1)
-    arguments = {"max_new_tokens": count, "ignore_eos": True}
-    together = subject.call("generate", prompts=drawn, **arguments).values["tokens"]
-    backwards = subject.call("generate", prompts=drawn[::-1], **arguments).values["tokens"][::-1]
+    together = subject.generate(drawn, count, ignore_eos=True)
+    backwards = subject.generate(drawn[::-1], count, ignore_eos=True)[::-1]
     for order, found in (("given", together), ("reversed", backwards)):
         if [len(tokens) for tokens in found] != [count] * len(drawn):
             return failed(f"{len(drawn)} prompts, {count} tokens each: found {[len(t) for t in found]}")
@@ -137,12 +139,9 @@ def end_of_text(subject: Subject) -> Finding:
     subject.load_engine()
     ends = set(subject.facts.model.eos_tokens)
     count = min(24, subject.facts.workload.max_context // 2)
-    prompt = subject.call("tokenizer", text="", messages=MESSAGES).values["chat"]
+    prompt = subject.call("tokenizer", text="", messages=MESSAGES).value("chat", list[int])
     prompt = prompt[-(subject.facts.workload.max_context - count) :]
-    bounded, free = (
-        subject.call("generate", prompts=[prompt], max_new_tokens=count, ignore_eos=ignore).values["tokens"][0]
-        for ignore in (False, True)
-    )
+    bounded, free = (subject.continuation(prompt, count, ignore_eos=ignore) for ignore in (False, True))
     stop = next((i + 1 for i, token in enumerate(free) if token in ends), count)
     if len(free) != count or bounded != free[:stop]:
         return failed(
@@ -182,21 +181,18 @@ def tokenizer(subject: Subject) -> Finding:
     for language in prompts.languages():
         text = prompts.text(language)[:300]
         ids = own.encode(text).ids
-        found = subject.call("tokenizer", text=text, messages=MESSAGES).values
-        if found["ids"] != ids:
-            return failed(
-                f"encode of {text[:40]!r}... gives {found['ids'][:8]}..., the tokenizer file says {ids[:8]}..."
-            )
-        if found["text"] != own.decode(ids):
-            return failed(f"decode(encode(text)) of {text[:40]!r}... gives {found['text'][:60]!r}")
+        reply = subject.call("tokenizer", text=text, messages=MESSAGES)
+        found, decoded, chat = reply.value("ids", list[int]), reply.value("text", str), reply.value("chat", list[int])
+        if found != ids:
+            return failed(f"encode of {text[:40]!r}... gives {found[:8]}..., the tokenizer file says {ids[:8]}...")
+        if decoded != own.decode(ids):
+            return failed(f"decode(encode(text)) of {text[:40]!r}... gives {decoded[:60]!r}")
     template = chat_template(subject)
     if template:
         rendered = template.render(messages=MESSAGES, add_generation_prompt=True, **special_tokens(subject))
         wanted = own.encode(rendered, add_special_tokens=False).ids
-        if found["chat"] != wanted:
-            return failed(
-                f"chat gives {found['chat'][:12]}..., the template says {wanted[:12]}... for {rendered[:60]!r}"
-            )
+        if chat != wanted:
+            return failed(f"chat gives {chat[:12]}..., the template says {wanted[:12]}... for {rendered[:60]!r}")
     return passed(
         f"{len(prompts.languages())} languages{' and the chat template' if template else ', no chat template'}"
     )

@@ -9,14 +9,14 @@ from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.compare import Comparison, compare, judged, rms
 from gpu_actors.gates.decoder import Decoder
 
-BOUND = {"float32": 5e-5, "bfloat16": 0.06}
+BOUND = {"float32": 5e-5, "bfloat16": 0.1}
 """Error that rounding explains, relative to the root mean square of the logits. L3 bounds it far more closely."""
 
 
 def weights(subject: Subject) -> Finding:
     """Every tensor of the checkpoint is consumed exactly once, or ignored for a reason that we know."""
-    reply = subject.call("load_model", checkpoint=str(subject.checkpoint)).values
-    consumed, ignored = Counter(map(str, reply["consumed"])), set(map(str, reply["ignored"]))
+    reply = subject.call("load_model", checkpoint=str(subject.checkpoint))
+    consumed, ignored = Counter(reply.value("consumed", list[str])), set(reply.value("ignored", list[str]))
     stored = set(checkpoint.Checkpoint(subject.checkpoint).names)
     may_ignore = {name for name in stored if name.endswith("rotary_emb.inv_freq")}
     if subject.facts.model.tied_head:
@@ -84,7 +84,7 @@ def forward(subject: Subject) -> Finding:
         ("reused cache", [], True),
     ):
         options = {"chunks": chunks, "capacity": capacity(subject), "reuse": reuse}
-        found = subject.call("forward", sequences=drawn, **options).arrays["logits"]
+        found = subject.call("forward", sequences=drawn, **options).array("logits")
         done.append(close(subject, case, found, expected))
     return judged("forward and head against float64", done)
 
@@ -95,10 +95,10 @@ def step(subject: Subject) -> Finding:
     length = min(28, capacity(subject))
     tokens = random_tokens(subject, rng, length)
     whole = {"sequences": [tokens], "chunks": [], "capacity": length, "reuse": False}
-    prefill = subject.call("forward", **whole).arrays["logits"]
+    prefill = subject.call("forward", **whole).array("logits")
     done = []
     for prompt in (1, int(rng.integers(2, length - 1))):
-        found = subject.call("steps", sequence=tokens, prompt=prompt, capacity=length).arrays["logits"]
+        found = subject.call("steps", sequence=tokens, prompt=prompt, capacity=length).array("logits")
         done.append(close(subject, f"steps after {prompt} tokens", found, prefill[prompt - 1 :].astype(np.float64)))
     return judged("step against forward", done)
 
@@ -107,8 +107,8 @@ def determinism(subject: Subject) -> Finding:
     """The same call gives the same bits."""
     drawn = sequences(subject, "determinism")
     options = {"chunks": [], "capacity": capacity(subject), "reuse": False}
-    first, second = (subject.call("forward", sequences=drawn, **options).arrays["logits"] for _ in range(2))
-    different = int((first != second).sum())
+    first, second = (subject.call("forward", sequences=drawn, **options).array("logits") for _ in range(2))
+    different = int((first != second).sum()) if first.shape == second.shape else first.size
     if different:
         return failed(
             f"two equal calls of forward differ in {different:,} of {first.size:,} logits", different=different

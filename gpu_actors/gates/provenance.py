@@ -31,8 +31,8 @@ def tree(subject: Subject) -> Finding:
 
 def loaded_modules(subject: Subject) -> Finding:
     """What the engine's process has imported: its own modules from its own folder, and no forbidden package."""
-    reply = subject.call("loaded").values
-    package, modules = str(reply["package"]), {str(k): str(v) for k, v in reply["modules"].items()}
+    reply = subject.call("loaded")
+    package, modules = reply.value("package", str), reply.value("modules", dict[str, str])
     forbidden = sorted({name.partition(".")[0] for name in modules} & set(FORBIDDEN_PACKAGES))
     root = subject.tree_dir.resolve()
     own = {name: file for name, file in modules.items() if name.startswith(package + ".")}

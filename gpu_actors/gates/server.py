@@ -36,7 +36,8 @@ class Server:
     def ask(self, method: str, path: str, body: dict[str, Any] | str | None = None) -> Response:
         timeout = min(60.0, self._subject.seconds_left)
         values = {"port": self.port, "method": method, "path": path, "body": body, "timeout_s": timeout}
-        return Response(**self._subject.call("http", **values).values)
+        reply = self._subject.call("http", **values)
+        return Response(reply.value("status", int), reply.value("type", str), reply.value("text", str))
 
     def stop(self) -> None:
         self._subject.call("stop_server")
@@ -75,11 +76,10 @@ def server(subject: Subject) -> Finding:
 
 def completions(subject: Subject, held: Server, model: str) -> None:
     """The text is that of `generate`, streamed or not, and usage counts its tokens."""
-    ids = subject.call("tokenizer", text=TEXT, messages=MESSAGES).values["ids"]
-    arguments = {"prompts": [ids], "max_new_tokens": MAX_TOKENS, "ignore_eos": False}
-    tokens = subject.call("generate", **arguments).values["tokens"][0]
-    ended = tokens[-1] in subject.facts.model.eos_tokens
-    wanted = subject.call("decode", ids=tokens[:-1] if ended else tokens).values["text"]
+    ids = subject.call("tokenizer", text=TEXT, messages=MESSAGES).value("ids", list[int])
+    tokens = subject.continuation(ids, MAX_TOKENS, ignore_eos=False)
+    ended = bool(tokens) and tokens[-1] in subject.facts.model.eos_tokens
+    wanted = subject.call("decode", ids=tokens[:-1] if ended else tokens).value("text", str)
     body = {"model": model, "prompt": TEXT, "max_tokens": MAX_TOKENS, "temperature": 0}
     whole = held.ask("POST", "/v1/completions", body)
     expect(whole.status == 200, f"/v1/completions answers {whole.status}: {whole.text[:200]}")

@@ -65,7 +65,7 @@ def setup_that(code: str) -> dict[str, tuple[str, str]]:
 
 FORWARD = "return x + linear(silu_mul(gate_up)"
 RUBBISH = """import os
-    for fd in range(3, 20):
+    for fd in range(3, 256):
         try:
             os.write(fd, bytes([255, 254, 10]))
         except OSError:
