@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import threading
 import time
@@ -84,9 +83,9 @@ def environment(private: Path, extra: dict[str, str]) -> dict[str, str]:
 
 
 def site_folders() -> tuple[Path, ...]:
-    """Where the interpreter's third-party packages lie."""
-    paths = sysconfig.get_paths()
-    return tuple({Path(paths[name]).resolve(): None for name in ("purelib", "platlib")})
+    """Where third-party packages lie: the folders of sys.path that hold installed distributions."""
+    folders = (Path(entry).resolve() for entry in sys.path if entry)
+    return tuple(dict.fromkeys(f for f in folders if f.is_dir() and any(f.glob("*.dist-info"))))
 
 
 def readable_packages(forbidden: tuple[str, ...] = FORBIDDEN_PACKAGES) -> tuple[Path, ...]:

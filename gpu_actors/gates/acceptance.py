@@ -50,8 +50,8 @@ class Plan:
 
     @property
     def new_tokens(self) -> int:
-        """64, or half of the context where the Target's is too short for that."""
-        return min(NEW_TOKENS, self.facts.workload.max_context // 2)
+        """64, or two thirds of the context where the Target's is too short for that."""
+        return min(NEW_TOKENS, self.facts.workload.max_context * 2 // 3)
 
     @property
     def lengths(self) -> list[int]:
