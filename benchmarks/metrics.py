@@ -57,9 +57,10 @@ class Metric:
             if process is None:
                 raise UserError(f"metric {self.name} is of an engine's process, which was not measured here")
             return self.of_process(process)
+        if not self.of_rows:
+            raise UserError(f"metric {self.name} is printed by the user's benchmark, not computed from timed rows")
         if not rows:
             raise UserError(f"metric {self.name} has no valid row to be computed from")
-        assert self.of_rows is not None
         return self.of_rows(rows)
 
 
@@ -135,6 +136,8 @@ def _processes() -> list[Metric]:
 METRICS: dict[str, Metric] = {metric.name: metric for metric in (*_times(), *_rates(), *_processes())}
 GOODPUT = "goodput_requests_s"
 """Named like a metric, but made for one service-level objective: see `goodput`."""
+USER_METRIC = "user."
+"""Prefix of the metrics that the user's own benchmark prints."""
 
 
 def goodput(slo: Mapping[str, float]) -> Metric:
@@ -149,6 +152,12 @@ def goodput(slo: Mapping[str, float]) -> Metric:
 
     bounds = ", ".join(f"{name} <= {bound:g}" for name, bound in slo.items())
     return Metric(GOODPUT, "requests/s", "max", f"requests with {bounds} over the sum of all latencies", value)
+
+
+def user_metric(name: str, direction: Literal["min", "max"]) -> Metric:
+    """The metric `user.NAME`: no unit that we know of, and only the user knows its direction."""
+    printed = name.removeprefix(USER_METRIC)
+    return Metric(name, "", direction, f"median over runs of the {printed!r} that the user's own benchmark prints")
 
 
 def find_metric(name: str, slo: Mapping[str, float] | None = None) -> Metric:

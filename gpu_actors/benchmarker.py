@@ -17,10 +17,10 @@ from typing import Any, Literal
 from benchmarks import prompts
 from gpu_actors.arms import EngineRunner, HuggingFaceRunner, Runner
 from gpu_actors.child import ChildFailure
-from gpu_actors.jobs import Arm, ArmResult, Benchmark, BenchmarkJob, Row, Scenario
-from gpu_actors.machine import Ceiling, ForeignLoad, too_fast
+from gpu_actors.jobs import Arm, ArmResult, Benchmark, BenchmarkJob, Row, Scenario, UserRow
+from gpu_actors.machine import FOREIGN_LIMIT, Ceiling, ForeignLoad, too_fast
+from gpu_actors.user_rows import UserRounds
 
-FOREIGN_LIMIT = 0.05
 WATCH_S = 0.5
 """Between samples of memory while a clock runs: sampling costs processor time too."""
 
@@ -72,9 +72,11 @@ class Benchmarker:
             ceiling.measure()
             results = self._run_arms()
             ceiling.measure()
+        user_rows = self._run_user_benchmark()
         return Benchmark(
             rows=tuple(self._judged(ceiling.gb_s)),
             arms=results,
+            user_rows=user_rows,
             read_gb_s=ceiling.gb_s,
             repeats=self.job.repeats,
             warmup=self.job.warmup,
@@ -95,6 +97,14 @@ class Benchmarker:
         finally:
             for entrant in self._entrants:
                 entrant.runner.child.close()
+
+    def _run_user_benchmark(self) -> tuple[UserRow, ...]:
+        """The user's benchmark on the engines that are right, whose own processes have ended by now."""
+        if not self.job.user_benchmark:
+            return ()
+        right = {entrant.name for entrant in self._active}
+        arms = [arm for arm in self.job.arms if arm.name in right]
+        return UserRounds(self.job, arms, self._cache_dir).run(self._deadline)
 
     @property
     def _left(self) -> float:

@@ -123,6 +123,10 @@ class BenchmarkJob(Frozen):
     checkpoint: str
     facts: Facts
     deadline_s: float = 900.0
+    user_benchmark: str = ""
+    """The user's own benchmark, a command with absolute paths; it is run on each engine after the timed groups."""
+    user_files: dict[str, str] = Field(default_factory=dict)
+    """File of the user's that the benchmark needs -> sha256 when the plan was frozen."""
 
 
 class Row(Frozen):
@@ -147,6 +151,19 @@ class Row(Frozen):
     """Why the row does not count (foreign load, faster than the floor, wrong tokens), or None."""
 
 
+class UserRow(Frozen):
+    """One run of the user's benchmark on one arm. Hugging Face has none: it is no engine's folder."""
+
+    arm: str
+    repeat: int
+    order: int
+    """Position among the runs of the user's benchmark: shows that the arms took turns."""
+    metrics: dict[str, float]
+    """What it printed, by the user's own names; empty when it failed."""
+    void: str | None = None
+    """Why the row does not count (it failed, its files changed, foreign load), or None."""
+
+
 class ArmResult(Frozen):
     """What is said of one arm beside its rows."""
 
@@ -164,6 +181,8 @@ class Benchmark(Frozen):
 
     rows: tuple[Row, ...]
     arms: tuple[ArmResult, ...]
+    user_rows: tuple[UserRow, ...] = ()
+    """Empty when the user brought no benchmark along."""
     read_gb_s: float
     """Best streaming read of main memory measured in this run, all threads."""
     repeats: int

@@ -11,6 +11,8 @@ from gpu_actors.jobs import Row
 from gpu_actors.sandbox import Confinement
 
 FLOOR_MARGIN = 1.15
+FOREIGN_LIMIT = 0.05
+"""Largest share of the machine that foreign processes may use while a clock runs."""
 CEILING_BYTES = 512 * 1024**2
 CEILING_SECONDS = 1.0
 TICKS_LEFT_OUT = 3
@@ -59,13 +61,14 @@ class Ceiling:
 class ForeignLoad:
     """Processor time of everyone else from now on, as a share of the machine."""
 
-    def __init__(self, child: Child):
+    def __init__(self, child: Child | None = None):
+        """Ours is this process with all that it starts and reaps meanwhile, and `child`, which goes on running."""
         self._child = child
         self._start = time.monotonic()
         self._before = self._foreign_seconds()
 
     def _foreign_seconds(self) -> float:
-        ours = [*processes.tree(self._child.sandbox.pid), os.getpid()]
+        ours = [*(processes.tree(self._child.sandbox.pid) if self._child else ()), os.getpid()]
         return processes.machine_cpu_seconds() - processes.cpu_seconds(ours)
 
     def share(self) -> float:

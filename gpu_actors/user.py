@@ -10,6 +10,7 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -103,6 +104,12 @@ def resolve(command: str) -> list[str]:
     if not program:
         raise UserError(f"user: there is no program {words[0]!r} on the PATH, from the command {command!r}")
     return [str(Path(program).absolute()), *words[1:]]
+
+
+def changed_since(files: Mapping[str, str]) -> str:
+    """Why the user's files can't judge: those that are not what they were when the plan was frozen. "" if all are."""
+    changed = [name for name, digest in files.items() if not Path(name).is_file() or sha256_file(Path(name)) != digest]
+    return f"the user's files changed since the plan was frozen: {', '.join(changed)}" if changed else ""
 
 
 def hashes(files: tuple[Path, ...]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from ckb.hashing import sha256, sha256_file
+from ckb.hashing import sha256
 from ckb.records import STAGES, Stage
 from gpu_actors.child import ENGINE, Child, ChildFailure
 from gpu_actors.gates import provenance
@@ -125,13 +125,12 @@ def run_all(subject: Subject, record: Record) -> None:
 
 def run_user_gate(job: VerifyJob, record: Record, cache_dir: Path, seconds_left: float) -> None:
     """The user's checker on a tree that passed everything of ours. Its files must be those of the frozen plan."""
-    from gpu_actors.user import run_user_checker  # which confines by this module's rules
+    from gpu_actors.user import changed_since, run_user_checker  # which confines by this module's rules
 
     start = time.monotonic()
     files = tuple(Path(name) for name in job.checker_files)
-    changed = [str(f) for f in files if not f.is_file() or sha256_file(f) != job.checker_files[str(f)]]
-    if changed:
-        finding = failed(f"the user's files changed since the plan was frozen: {', '.join(changed)}")
+    if changed := changed_since(job.checker_files):
+        finding = failed(changed)
     else:
         # a package is found only where its parent folder can be listed
         readable = (*files, Path(job.engine.tree_dir).parent)

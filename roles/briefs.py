@@ -140,9 +140,10 @@ class EvaluatorBrief(Brief):
 
     role: Literal["evaluator"] = "evaluator"
     metric: str
-    current: float
-    bound: float
-    """Roofline bound of the metric, same unit."""
+    current: float | None
+    """The incumbent's metric; None while it was not measured."""
+    bound: float | None
+    """Roofline bound of the metric, same unit; None for a metric of the user's own, which has none."""
     shares: dict[str, float]
     """Measured share of a decode step by part (linear, attention, head, rest); sums to 1."""
     space: dict[str, tuple[Choice, ...]]

@@ -1,11 +1,10 @@
 """Whether a Target can be met at all, found out before anything is spent: memory, and the roofline."""
 
-import sys
 from dataclasses import dataclass
 from statistics import geometric_mean
 from typing import Literal
 
-from benchmarks.metrics import GOODPUT, find_metric
+from benchmarks.metrics import GOODPUT, USER_METRIC, find_metric
 from benchmarks.roofline.floor import Machine, floor
 from ckb.errors import UserError
 from ckb.facts import DTYPE_BYTES, WEIGHT_BYTES, Facts, Frozen, ModelFacts, PlatformFacts, WorkloadFacts
@@ -14,8 +13,6 @@ from swarm.target import Target
 
 MARGIN = 1.15
 """Ceilings are measured to about this factor on a machine that does other things too."""
-USER_METRIC = "user."
-"""Prefix of the metrics that the user's benchmark prints."""
 BETTER = {"min": "smaller", "max": "larger"}
 GIB = 2**30
 INTERPRETER_BYTES = 300 * 2**20
@@ -51,7 +48,8 @@ class Bound:
     metric: str
     direction: Literal["min", "max"]
     unit: str
-    value: float
+    value: float | None
+    """None: there is no roofline for a metric of the user's own."""
 
 
 def facts_of(target: Target, model: ModelFacts, platform: PlatformFacts) -> Facts:
@@ -150,7 +148,9 @@ def user_bound(target: Target) -> Bound:
         raise UserError(f"objective.metric: {name} is printed by user.benchmark, which is not set")
     if direction is None:
         raise UserError(f"objective.direction: say whether {name} is better small (min) or large (max)")
-    return Bound(name, direction, "", 0.0 if direction == "min" else sys.float_info.max)
+    if target.objective.slo:
+        raise UserError(f"objective.slo is for the metric {GOODPUT} alone, objective.metric is {name}")
+    return Bound(name, direction, "", None)
 
 
 def scenarios_of(target: Target) -> tuple[Scenario, ...]:

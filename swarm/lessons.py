@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from statistics import median
 
-from benchmarks.metrics import METRICS
+from benchmarks.metrics import find_metric
 from ckb.consolidate import Lessons
 from ckb.hashing import sha256_json
 from ckb.records import Provenance
@@ -84,7 +84,6 @@ def run_row(context: Context, verdict: Verdict, benchmark: Benchmark, origin: Pr
     assert state.released
     assert state.incumbent
     submitted = state.incumbent.submitted
-    cells = by_cell(benchmark, ENGINE)
     return Run(
         id=context.files.root.name,
         target=state.started.target,
@@ -100,7 +99,7 @@ def run_row(context: Context, verdict: Verdict, benchmark: Benchmark, origin: Pr
         choices=context.choices,
         fragments=tuple(sorted({span.fragment for span in submitted.spans})),
         metric=context.plan.metric,
-        value=objective_of(benchmark, ENGINE, context.plan.metric) if cells else None,
+        value=objective_of(benchmark, ENGINE, context.plan),
         medians=tuple(medians(benchmark)),
         candidates=len(state.candidates),
         provenance=origin,
@@ -115,7 +114,7 @@ def medians(benchmark: Benchmark) -> list[Median]:
             prompt_tokens=cell[0],
             new_tokens=cell[1],
             metric=metric,
-            value=METRICS[metric].value(list(rows.values())),
+            value=find_metric(metric).value(list(rows.values())),
         )
         for arm in (ENGINE, HUGGINGFACE)
         for cell, rows in by_cell(benchmark, arm).items()

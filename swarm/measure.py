@@ -2,17 +2,25 @@
 
 import random
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from statistics import geometric_mean
+from collections.abc import Callable, Mapping, Sequence
+from statistics import geometric_mean, median
+from typing import Literal, TypeVar
 
-from benchmarks.metrics import METRICS
+from benchmarks.metrics import USER_METRIC
 from gpu_actors.jobs import ArmResult, Benchmark, Row
 from swarm.plan import Plan
 from swarm.policies.issue_tracker import Measured
 
 RESAMPLES = 2000
+S = TypeVar("S")
 Cell = tuple[int, int]
 """(prompt tokens, new tokens)."""
+Cells = Mapping[Cell, Mapping[int, S]]
+"""Cell -> repeat -> what was measured."""
+Score = Callable[[str, Sequence[Sequence[S]]], float]
+"""(arm, what was measured of it in each cell) -> the objective."""
+WHOLE: Cell = (0, 0)
+"""The one cell of a user's benchmark: what it runs is its own affair."""
 
 
 def by_cell(benchmark: Benchmark, arm: str) -> dict[Cell, dict[int, Row]]:
@@ -24,20 +32,20 @@ def by_cell(benchmark: Benchmark, arm: str) -> dict[Cell, dict[int, Row]]:
     return cells
 
 
-def objective_of(benchmark: Benchmark, arm: str, metric: str) -> float:
-    """An arm's metric over all cells of a benchmark."""
-    return _over_cells(
-        [list(rows.values()) for rows in by_cell(benchmark, arm).values()], _process(benchmark, arm), metric
-    )
+def by_repeat(benchmark: Benchmark, arm: str, metric: str) -> dict[Cell, dict[int, float]]:
+    """What the user's benchmark printed of an arm as `metric` (its whole name: user.NAME)."""
+    name = metric.removeprefix(USER_METRIC)
+    rows = [row for row in benchmark.user_rows if row.arm == arm and row.void is None and name in row.metrics]
+    return {WHOLE: {row.repeat: row.metrics[name] for row in rows}} if rows else {}
 
 
-def _over_cells(cells: Sequence[Sequence[Row]], process: ArmResult | None, metric: str) -> float:
-    """The metric of each cell, and over the cells their geometric mean, so that no cell outweighs the others."""
-    return geometric_mean([METRICS[metric].value(cell, process) for cell in cells])
-
-
-def _process(benchmark: Benchmark, arm: str) -> ArmResult | None:
-    return next((result for result in benchmark.arms if result.arm == arm), None)
+def objective_of(benchmark: Benchmark, arm: str, plan: Plan) -> float | None:
+    """An arm's objective over all cells of a benchmark, None where it has no valid measurement."""
+    if plan.metric.startswith(USER_METRIC):
+        values = by_repeat(benchmark, arm, plan.metric)
+        return user_score(arm, samples(values)) if values else None
+    rows = by_cell(benchmark, arm)
+    return row_score(benchmark, plan)(arm, samples(rows)) if rows else None
 
 
 def compare(benchmark: Benchmark, plan: Plan, against: str = "incumbent") -> dict[str, Measured]:
@@ -47,19 +55,52 @@ def compare(benchmark: Benchmark, plan: Plan, against: str = "incumbent") -> dic
     The interval is a paired bootstrap: repeats are drawn with replacement within each cell, the same for both arms,
     and the metric of both is computed anew; 95%, seeded.
     """
-    base = by_cell(benchmark, against)
-    effects: dict[str, Measured] = {}
-    for arm in dict.fromkeys(row.arm for row in benchmark.rows):
-        if arm != against and (pairs := _pairs(base, by_cell(benchmark, arm))):
-            effects[arm] = _effect(benchmark, against, arm, pairs, plan)
-    return effects
+    arms = [result.arm for result in benchmark.arms]
+    if plan.metric.startswith(USER_METRIC):
+        values = {arm: by_repeat(benchmark, arm, plan.metric) for arm in arms}
+        return effects(values, user_score, plan.direction, against)
+    rows = {arm: by_cell(benchmark, arm) for arm in arms}
+    return effects(rows, row_score(benchmark, plan), plan.direction, against)
 
 
-Pairs = list[list[tuple[Row, Row]]]
-"""Per cell, the (base, arm) rows of each repeat."""
+def user_score(_: str, cells: Sequence[Sequence[float]]) -> float:
+    """The median over the repeats of a metric that the user's benchmark prints."""
+    (values,) = cells
+    return median(values)
 
 
-def _pairs(base: Mapping[Cell, dict[int, Row]], arm: Mapping[Cell, dict[int, Row]]) -> Pairs:
+def row_score(benchmark: Benchmark, plan: Plan) -> Score[Row]:
+    """The metric of each cell, and over the cells their geometric mean, so that no cell outweighs the others."""
+    processes: dict[str, ArmResult] = {result.arm: result for result in benchmark.arms}
+    metric = plan.definition
+
+    def score(arm: str, cells: Sequence[Sequence[Row]]) -> float:
+        values = [metric.value(cell, processes.get(arm)) for cell in cells]
+        return geometric_mean(values) if all(values) else 0.0
+
+    return score
+
+
+def samples(cells: Cells[S]) -> list[list[S]]:
+    return [list(repeats.values()) for repeats in cells.values()]
+
+
+def effects(
+    arms: Mapping[str, Cells[S]], score: Score[S], direction: Literal["min", "max"], against: str
+) -> dict[str, Measured]:
+    base = arms.get(against, {})
+    found: dict[str, Measured] = {}
+    for arm, cells in arms.items():
+        if arm != against and (drawn := pairs(base, cells)):
+            found[arm] = effect(drawn, score, direction, against, arm)
+    return found
+
+
+Pairs = list[list[tuple[S, S]]]
+"""Per cell, what was measured of (base, arm) in each repeat."""
+
+
+def pairs(base: Cells[S], arm: Cells[S]) -> Pairs[S]:
     cells = [
         [(base[cell][repeat], arm[cell][repeat]) for repeat in sorted(base[cell].keys() & arm.get(cell, {}).keys())]
         for cell in sorted(base)
@@ -67,16 +108,21 @@ def _pairs(base: Mapping[Cell, dict[int, Row]], arm: Mapping[Cell, dict[int, Row
     return cells if all(cells) else []
 
 
-def _effect(benchmark: Benchmark, against: str, arm: str, pairs: Pairs, plan: Plan) -> Measured:
-    processes = _process(benchmark, against), _process(benchmark, arm)
-
-    def gain(drawn: Pairs) -> float:
-        theirs = _over_cells([[base for base, _ in cell] for cell in drawn], processes[0], plan.metric)
-        mine = _over_cells([[mine for _, mine in cell] for cell in drawn], processes[1], plan.metric)
-        return (theirs / mine if plan.direction == "min" else mine / theirs) - 1
+def effect(measured: Pairs[S], score: Score[S], direction: Literal["min", "max"], against: str, arm: str) -> Measured:
+    def gain_of(drawn: Pairs[S]) -> float:
+        theirs = score(against, [[base for base, _ in cell] for cell in drawn])
+        mine = score(arm, [[mine for _, mine in cell] for cell in drawn])
+        return gain(theirs, mine, direction)
 
     rng = random.Random(0)
-    draws = sorted(gain([rng.choices(cell, k=len(cell)) for cell in pairs]) for _ in range(RESAMPLES))
+    draws = sorted(gain_of([rng.choices(cell, k=len(cell)) for cell in measured]) for _ in range(RESAMPLES))
     low, high = draws[int(0.025 * RESAMPLES)], draws[int(0.975 * RESAMPLES) - 1]
-    objective = _over_cells([[mine for _, mine in cell] for cell in pairs], processes[1], plan.metric)
-    return Measured(arm, gain(pairs), low, high, objective)
+    objective = score(arm, [[mine for _, mine in cell] for cell in measured])
+    return Measured(arm, gain_of(measured), low, high, objective)
+
+
+def gain(theirs: float, mine: float, direction: Literal["min", "max"]) -> float:
+    """Relative improvement: +1 is twice as fast. From or to nothing (a goodput of 0, say) counts as 1 in size, since
+    a ratio to 0 is no number."""
+    better, size = (theirs - mine, abs(mine)) if direction == "min" else (mine - theirs, abs(theirs))
+    return better / size if size else float((better > 0) - (better < 0))

@@ -158,4 +158,5 @@ def why_void(benchmark: Benchmark, arm: str) -> str:
     if result and result.status != "OK":
         return f"{result.status}: {result.detail}"
     reasons = {row.void for row in benchmark.rows if row.arm == arm and row.void}
+    reasons |= {row.void for row in benchmark.user_rows if row.arm == arm and row.void}
     return "; ".join(sorted(reasons)) or "no row"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from benchmarks.metrics import USER_METRIC
 from ckb.records import STAGES, Stage
 from gpu_actors.jobs import Arm, Benchmark, BenchmarkJob
 from roles.briefs import EvaluatorAnswer, EvaluatorBrief, OrchestratorAnswer, OrchestratorBrief
@@ -20,6 +21,7 @@ from swarm.lessons import lessons_of
 from swarm.merge_queue import MergeQueue
 from swarm.policies import issue_tracker as policy
 from swarm.release import write_engine
+from swarm.user_inputs import absolute_command
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -68,6 +70,9 @@ class Orchestrator:
         """One paired run of several arms, under an exclusive lease of the device."""
         self.context.ledger.check()
         self.context.note(f"benchmark: {', '.join(arm.name for arm in arms)} in turn")
+        # the user's own benchmark may be long: where it decides nothing, it is run on the final engine alone
+        user = purpose == "release" or self.context.plan.metric.startswith(USER_METRIC)
+        command = self.context.target.user.benchmark if user else None
         benchmark = self.crew.benchmark(
             BenchmarkJob(
                 arms=tuple(arms),
@@ -75,6 +80,8 @@ class Orchestrator:
                 seed=self.context.plan.seed_of("benchmark", purpose, str(round_number), candidate or ""),
                 checkpoint=str(self.context.target.checkpoint),
                 facts=self.context.facts,
+                user_benchmark=absolute_command(command or ""),
+                user_files=self.context.plan.user_files.benchmark,
             )
         )
         self.context.journal.append(e.DeviceUsed(what="benchmark", seconds=benchmark.seconds))
@@ -157,7 +164,7 @@ class Orchestrator:
             facts=self.context.facts,
             choices=self.context.choices,
             metric=plan.metric,
-            current=state.profiles[incumbent.tree].step_ms,
+            current=self._current(state.profiles[incumbent.tree].step_ms),
             bound=plan.bound,
             shares=state.profiles[incumbent.tree].shares,
             space=plan.space,
@@ -167,6 +174,12 @@ class Orchestrator:
             memory=state.memory,
         )
         return self.inner.ask(brief, EvaluatorAnswer, None, None)[0]
+
+    def _current(self, step_ms: float) -> float | None:
+        """The incumbent's objective: as its benchmark measured it, or the profiled step where that is the same."""
+        if self.context.plan.metric.startswith("tpot"):
+            return step_ms
+        return self.context.state.incumbent_objective
 
     def _try(self, number: int, issues: list[e.Issue]) -> None:
         """Gates, then one paired benchmark of all that passed against the incumbent, then the acceptance of those

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from benchmarks.metrics import GOODPUT
+from benchmarks.metrics import USER_METRIC, Metric, find_metric, user_metric
 from benchmarks.roofline.floor import Machine
 from ckb.build import read_knowledge_at
 from ckb.checkpoint import Checkpoint, read_checkpoint
@@ -68,8 +68,8 @@ class Plan(Frozen):
     metric: str
     direction: Literal["min", "max"]
     unit: str
-    bound: float
-    """Roofline bound of the metric: the geometric mean over the scenarios."""
+    bound: float | None
+    """Roofline bound of the metric: the geometric mean over the scenarios. None for a metric of the user's own."""
     slo: dict[str, float] = Field(default_factory=dict)
     """Bounds of the goodput metric."""
     scenarios: tuple[Scenario, ...]
@@ -87,6 +87,13 @@ class Plan(Frozen):
     @property
     def contract_ids(self) -> tuple[str, ...]:
         return tuple(contract.id for contract in self.contracts)
+
+    @property
+    def definition(self) -> Metric:
+        """The objective's metric, with its unit, its definition and what computes it."""
+        if self.metric.startswith(USER_METRIC):
+            return user_metric(self.metric, self.direction)
+        return find_metric(self.metric, self.slo)
 
     @property
     def max_memory_bytes(self) -> int:
@@ -169,10 +176,6 @@ def refuse_unsupported(target: Target) -> None:
         "libraries": (target.libraries, "allow"),
         "objective.stages": (target.objective.stages, ()),
     }
-    if target.objective.metric == GOODPUT:
-        raise UserError(
-            f"objective.metric: {GOODPUT} needs open-loop arrivals, and this version times one request at a time"
-        )
     for field, (asked, offered) in only.items():
         if asked != offered:
             raise UserError(f"{field}: {asked!r} asked for, this version offers {offered!r} alone; set it to that")

@@ -91,7 +91,7 @@ def plan_text(plan: Plan) -> str:
         f"platform: {facts.platform.name}, {facts.platform.cores} core(s), {' '.join(facts.platform.isa)}",
         f"memory: at least {gib(feasible.needed_bytes)} (weights {gib(feasible.weight_bytes)}, cache "
         f"{gib(feasible.kv_bytes)}, workspace {gib(feasible.workspace_bytes)}) of {gib(feasible.allowed_bytes)}",
-        f"bound: {plan.metric} {plan.bound:.4g} {plan.unit} at {feasible.read_gb_s:.1f} GB/s",
+        f"bound: {bound_text(plan)}",
         "scenarios: " + ", ".join(f"{s.prompt_tokens}+{s.new_tokens} tokens" for s in plan.scenarios),
         f"knowledge base version {plan.ckb_version}: {len(plan.contracts)} contracts, {len(plan.tests)} tests",
         *(f"  {stage}: {', '.join(ids)}" for stage, ids in stages.items()),
@@ -99,6 +99,12 @@ def plan_text(plan: Plan) -> str:
         *(f"  {name}: {', '.join(map(str, values))}" for name, values in plan.space.items()),
     ]
     return "\n".join(lines)
+
+
+def bound_text(plan: Plan) -> str:
+    if plan.bound is None:
+        return f"none for {plan.metric}, which user.benchmark prints"
+    return f"{plan.metric} {plan.bound:.4g} {plan.unit} at {plan.feasibility.read_gb_s:.1f} GB/s"
 
 
 def show(*parts: Table | str) -> None:

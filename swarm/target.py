@@ -72,9 +72,9 @@ class Stage(Frozen):
 
 class Objective(Frozen):
     metric: str = "tpot_ms"
-    """A metric of benchmarks.metrics."""
+    """A metric of benchmarks.metrics, or user.NAME: what the user's own benchmark prints as NAME."""
     direction: Literal["min", "max"] | None = None
-    """May be left out; must equal the metric's own direction."""
+    """May be left out and must equal the metric's own direction; needed for a metric of the user's benchmark."""
     target: float | None = None
     """Stop when the metric reaches this value; beyond the roofline is an error."""
     slo: dict[str, float] = Field(default_factory=dict)

@@ -15,12 +15,12 @@ from pathlib import Path
 from pydantic import Field
 
 from benchmarks.baselines import reference_engine
+from benchmarks.metrics import USER_METRIC
 from ckb.errors import UserError
 from ckb.facts import Facts, Frozen
 from ckb.hashing import sha256_file, tree_sha256
 from gpu_actors.jobs import EngineJob
 from gpu_actors.user import UserRun, run_user_benchmark, run_user_checker
-from swarm.feasibility import USER_METRIC
 from swarm.paths import resolve
 from swarm.target import Target, User
 

@@ -53,15 +53,9 @@ def generate(
         return
     ray_environment.prepare()
     if target.user.checker or target.user.benchmark:
-        from swarm.feasibility import USER_METRIC
         from swarm.user_inputs import try_commands
 
         try_commands(target, plan.facts, cache_dir(), print)
-        if target.objective.metric.startswith(USER_METRIC):
-            raise UserError(
-                f"objective.metric: user.benchmark prints {target.objective.metric}, but this version can't search for "
-                "a metric of the user's yet: choose one of benchmarks.metrics"
-            )
     from swarm import run
 
     name = target_file.stem

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import jinja2
 
-from benchmarks.metrics import Metric, find_metric
+from benchmarks.metrics import Metric
 from ckb.hashing import tree_files
 from gpu_actors.jobs import Benchmark
 from swarm.context import RunFiles
 from swarm.journal import read_events
-from swarm.measure import by_cell, compare, objective_of
+from swarm.measure import compare, objective_of
 from swarm.paths import resolve
 from swarm.plan import Plan
 from swarm.report import chart, tables, views, words
@@ -46,8 +46,7 @@ def write_report(run_dir: Path) -> Path:
     files = RunFiles(run_dir)
     state = fold(read_events(run_dir))
     plan, target = files.read_plan(), files.target.read_text(encoding="utf-8")
-    metric = find_metric(plan.metric, files.read_target().objective.slo)
-    page = render(run_dir.name, state, plan, metric, target, engine_lines(state))
+    page = render(run_dir.name, state, plan, plan.definition, target, engine_lines(state))
     files.report.write_text(page, encoding="utf-8")
     if state.released and (engine := resolve(state.released.path)).is_dir():
         (engine / "report.html").write_text(page, encoding="utf-8")
@@ -87,6 +86,7 @@ def render(run: str, state: RunState, plan: Plan, metric: Metric, target: str, l
         narrow=chart.draw(shots, levels, plan.unit, *NARROW, labels=False),
         final=final,
         tables=tables.benchmark_tables(final, plan) if final else (),
+        user_metrics=tables.user_metrics(final) if final else (),
         tree=views.branch_tree(state),
         verdicts=views.verdicts(state),
         roles=views.role_costs(state),
@@ -98,10 +98,8 @@ def render(run: str, state: RunState, plan: Plan, metric: Metric, target: str, l
 
 
 def arm_objective(benchmark: Benchmark | None, arm: str, plan: Plan) -> float | None:
-    """The objective of one arm, None where it has no valid row."""
-    if benchmark is None or not by_cell(benchmark, arm):
-        return None
-    return objective_of(benchmark, arm, plan.metric)
+    """The objective of one arm, None where it was not measured or has no valid row."""
+    return objective_of(benchmark, arm, plan) if benchmark else None
 
 
 def incumbent_values(state: RunState, plan: Plan) -> dict[str, float]:
@@ -123,7 +121,7 @@ def round_of(state: RunState, candidate: str) -> int:
 
 def reference_levels(state: RunState, plan: Plan) -> tuple[chart.Level, ...]:
     """The lines of the trajectory: the roofline's bound and Hugging Face."""
-    levels = [chart.Level("roofline", plan.bound, "floor")]
+    levels = [chart.Level("roofline", plan.bound, "floor")] if plan.bound is not None else []
     if value := arm_objective(state.benchmark("baseline", 0), tables.REFERENCE, plan):
         levels.append(chart.Level("Hugging Face", value, "huggingface"))
     return tuple(levels)
@@ -148,6 +146,10 @@ def cards(state: RunState, plan: Plan, final: Benchmark | None) -> tuple[Card, .
     return tuple(found)
 
 
+def roofline(plan: Plan) -> str:
+    return "no roofline" if plan.bound is None else f"roofline {words.number(plan.bound)} {plan.unit}"
+
+
 def facts(state: RunState, plan: Plan) -> tuple[tuple[str, str], ...]:
     """Name and value of what identifies the run."""
     model, platform, workload = plan.facts.model, plan.facts.platform, plan.facts.workload
@@ -155,7 +157,7 @@ def facts(state: RunState, plan: Plan) -> tuple[tuple[str, str], ...]:
         ("Model", f"{model.architecture}, {model.parameters / 1e6:,.0f} M parameters in {model.weights}"),
         ("Machine", f"{platform.name}, {platform.cores} cores, {words.size(platform.memory_bytes)}"),
         ("Workload", f"{workload.kind}, batch {workload.batch}, {workload.decoding}, {workload.dtype}"),
-        ("Objective", f"{plan.metric}, roofline {words.number(plan.bound)} {plan.unit}"),
+        ("Objective", f"{plan.metric}, {roofline(plan)}"),
     ]
     if state.released:
         rows.append(("Engine", state.released.path))

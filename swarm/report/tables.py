@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import mean
+from statistics import mean, median
 
 from benchmarks.stats import Summary, summarise
 from gpu_actors.jobs import ArmResult, Benchmark, Row, Scenario
 from swarm.measure import compare
 from swarm.plan import Plan
-from swarm.report.words import times
+from swarm.report.words import DASH, times
 
 REFERENCE = "huggingface"
 LABELS = {REFERENCE: "Hugging Face", "engine": "this engine"}
@@ -45,6 +45,32 @@ class ArmView:
 class ScenarioTable:
     scenario: Scenario
     arms: tuple[ArmView, ...]
+
+
+@dataclass(frozen=True)
+class UserMetric:
+    """What the user's benchmark printed of one engine under one name."""
+
+    label: str
+    name: str
+    median: float | None
+    """None: no run counts."""
+    valid: int
+    why: str
+    """Why runs do not count, empty if all do."""
+
+
+def user_metrics(benchmark: Benchmark) -> tuple[UserMetric, ...]:
+    """The user's own metrics, by engine and name."""
+    found = []
+    for arm in dict.fromkeys(row.arm for row in benchmark.user_rows):
+        rows = [row for row in benchmark.user_rows if row.arm == arm]
+        why = "; ".join(sorted({row.void for row in rows if row.void}))
+        for name in sorted({name for row in rows for name in row.metrics}) or [DASH]:
+            values = [row.metrics[name] for row in rows if row.void is None and name in row.metrics]
+            middle = median(values) if values else None
+            found.append(UserMetric(LABELS.get(arm, arm), name, middle, len(values), why))
+    return tuple(found)
 
 
 def benchmark_tables(benchmark: Benchmark, plan: Plan) -> tuple[ScenarioTable, ...]:

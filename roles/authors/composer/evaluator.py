@@ -20,8 +20,10 @@ def evaluate(brief: EvaluatorBrief) -> EvaluatorAnswer:
     )
 
 
-def headroom(current: float, bound: float) -> float:
-    """Which share of the metric separates it from its bound: 0 at the roofline."""
+def headroom(current: float | None, bound: float | None) -> float:
+    """Which share of the metric separates it from its bound: 0 at the roofline, 1 where either is not known."""
+    if current is None or bound is None:
+        return 1.0
     return 1 - min(current, bound) / max(current, bound) if current > 0 and bound > 0 else 0.0
 
 

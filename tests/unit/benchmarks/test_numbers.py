@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from benchmarks import prompts
-from benchmarks.metrics import METRICS, find_metric, goodput
+from benchmarks.metrics import METRICS, find_metric, goodput, user_metric
 from benchmarks.roofline.floor import Machine, floor, prefill_flops
 from benchmarks.stats import paired_ratio, percentile, summarise
 from ckb.errors import UserError
@@ -126,3 +126,10 @@ def test_there_are_at_least_six_languages_and_they_do_not_repeat_themselves() ->
     for name in prompts.languages():
         paragraphs = prompts.text(name).split("\n\n")
         assert len(paragraphs) == len(set(paragraphs)) >= 5
+
+
+def test_a_metric_of_the_users_is_never_computed_from_timed_rows() -> None:
+    metric = user_metric("user.speed", "max")
+    assert (metric.name, metric.direction) == ("user.speed", "max")
+    with pytest.raises(UserError, match="printed by the user's benchmark"):
+        metric.value(ROWS)

@@ -303,6 +303,12 @@ def test_at_the_bound_nothing_is_expected() -> None:
     assert all(h.expected_effect == 0 for h in answer.hypotheses)
 
 
+@pytest.mark.parametrize("unknown", ["current", "bound"])
+def test_without_a_measurement_or_a_bound_there_is_room_for_everything(unknown: str) -> None:
+    hypotheses = evaluate(compose(brief_of(LLAMA, PLAIN)).choices, **{unknown: None}).hypotheses
+    assert hypotheses[0].expected_effect == pytest.approx(0.5)
+
+
 def test_the_orchestrator_dispatches_by_effect_remembers_and_stops() -> None:
     made = [
         b.Hypothesis(title=str(e), change={"x": i}, expected_effect=e, acceptance="", falsification="")

@@ -22,7 +22,9 @@ def target(**sections: Any) -> Target:
 def bound(facts: Facts, **objective: Any) -> float:
     wanted = target(objective=objective, workload={"prompt_tokens": [64], "new_tokens": [32]})
     check_metric(wanted)
-    return bound_of(wanted, facts, MACHINE).value
+    value = bound_of(wanted, facts, MACHINE).value
+    assert value is not None
+    return value
 
 
 def test_facts_take_the_longest_lengths_of_the_workload() -> None:
@@ -75,7 +77,7 @@ def test_the_bound_over_several_scenarios_is_their_geometric_mean() -> None:
     singles = [target(workload={"prompt_tokens": [p], "new_tokens": [32]}) for p in (16, 64)]
     product = 1.0
     for single in singles:
-        product *= bound_of(single, FACTS, MACHINE).value
+        product *= bound_of(single, FACTS, MACHINE).value or 0.0
     assert bound_of(both, FACTS, MACHINE).value == pytest.approx(product**0.5)
 
 
@@ -117,4 +119,7 @@ def test_a_metric_of_the_users_benchmark_needs_a_direction_and_has_no_bound() ->
     with pytest.raises(UserError, match=r"say whether user.speed is better small"):
         check_metric(target(objective={"metric": "user.speed"}, user=user))
     found = bound_of(target(objective={"metric": "user.speed", "direction": "min"}, user=user), FACTS, MACHINE)
-    assert (found.value, found.direction) == (0.0, "min")
+    assert (found.value, found.direction) == (None, "min")
+    bounded = target(objective={"metric": "user.speed", "direction": "min", "slo": {"ttft_ms": 5}}, user=user)
+    with pytest.raises(UserError, match=r"objective.slo is for the metric goodput_requests_s alone"):
+        check_metric(bounded)

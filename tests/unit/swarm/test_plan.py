@@ -104,10 +104,6 @@ UNSUPPORTED: list[tuple[dict[str, Any], str]] = [
     ({"workload": {"kind": "poisson"}}, "workload.kind: 'poisson' asked for"),
     ({"constraints": {"mode": {"serve": "server"}}}, "constraints.mode.serve"),
     ({"constraints": {"tensor_parallel": 2}}, "constraints.tensor_parallel: 2 asked for"),
-    (
-        {"objective": {"metric": "goodput_requests_s", "slo": {"ttft_ms": 5}}},
-        "objective.metric: goodput_requests_s needs",
-    ),
     ({"libraries": "forbid"}, "libraries: 'forbid' asked for"),
     ({"objective": {"stages": [{"metric": "tpot_ms"}]}}, "objective.stages"),
 ]
@@ -119,6 +115,23 @@ def test_what_this_version_cannot_do_is_refused_and_not_passed_over(
 ) -> None:
     with pytest.raises(UserError, match=message):
         make_plan(target(checkpoint, **sections), store, PLATFORM, measure)
+
+
+def test_goodput_is_planned_with_its_objective_and_a_bound(store: Store, checkpoint: Path) -> None:
+    wanted = target(checkpoint, objective={"metric": "goodput_requests_s", "slo": {"ttft_ms": 5}})
+    made = make_plan(wanted, store, PLATFORM, measure)
+    assert (made.direction, made.slo) == ("max", {"ttft_ms": 5})
+    assert made.bound
+    assert "ttft_ms <= 5" in made.definition.definition
+
+
+def test_a_metric_of_the_users_own_is_planned_without_a_bound(store: Store, checkpoint: Path, tmp_path: Path) -> None:
+    script = tmp_path / "bench.py"
+    script.write_text("print()\n")
+    sections = {"objective": {"metric": "user.speed", "direction": "max"}, "user": {"benchmark": f"python {script}"}}
+    made = make_plan(target(checkpoint, **sections), store, PLATFORM, measure)
+    assert (made.metric, made.direction, made.bound) == ("user.speed", "max", None)
+    assert made.user_files.benchmark == {str(script): sha256_file(script)}
 
 
 def test_a_gap_names_the_contract_and_costs_no_measurement(checkpoint: Path, tmp_path: Path) -> None:

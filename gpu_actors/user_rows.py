@@ -1,0 +1,65 @@
+"""The user's benchmark in a paired run: every engine in turn, after the timed groups, when no arm is loaded."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpu_actors.jobs import Arm, BenchmarkJob, EngineJob, UserRow
+from gpu_actors.machine import FOREIGN_LIMIT, ForeignLoad
+from gpu_actors.user import changed_since, run_user_benchmark
+
+RUN_S = 300.0
+"""Most time of one run: what the trial before the plan had."""
+
+
+class UserRounds:
+    """Runs the user's benchmark `job.repeats` times on each engine.
+
+    A repeat that foreign load spoiled is made again, as often as there are repeats; the void rows stay in the record.
+    An arm on which it failed is not tried again: a benchmark that hangs would spend its deadline each time.
+    """
+
+    def __init__(self, job: BenchmarkJob, arms: Sequence[Arm], cache_dir: Path):
+        self._job = job
+        self._cache_dir = cache_dir
+        self._engines = {arm.name: arm.engine for arm in arms if arm.engine}
+        self._rows: list[UserRow] = []
+
+    def run(self, deadline: float) -> tuple[UserRow, ...]:
+        """No repeat begins after `deadline` (monotonic seconds)."""
+        repeat, groups, spare = 0, 0, self._job.repeats
+        while repeat < self._job.repeats and self._engines and time.monotonic() < deadline:
+            spoiled = self._group(repeat, groups)
+            groups += 1
+            if spoiled and spare > 0:
+                spare -= 1
+            else:
+                repeat += 1
+        return tuple(self._rows)
+
+    def _group(self, repeat: int, turn: int) -> bool:
+        """Every engine once, in an order that rotates. Returns whether foreign load spoiled any of them."""
+        names = list(self._engines)
+        first = turn % len(names)
+        spoiled = [self._time(name, self._engines[name], repeat) for name in names[first:] + names[:first]]
+        return any(spoiled)
+
+    def _time(self, name: str, engine: EngineJob, repeat: int) -> bool:
+        load = ForeignLoad()
+        metrics, failure = self._measure(engine)
+        foreign = load.share()
+        loud = foreign > FOREIGN_LIMIT
+        void = failure or (f"foreign processes used {foreign:.0%} of the machine" if loud else None)
+        self._rows.append(UserRow(arm=name, repeat=repeat, order=len(self._rows) + 1, metrics=metrics, void=void))
+        if failure:
+            del self._engines[name]
+        return loud and not failure
+
+    def _measure(self, engine: EngineJob) -> tuple[dict[str, float], str]:
+        """What the benchmark printed, and why it does not count."""
+        if changed := changed_since(self._job.user_files):
+            return {}, changed
+        # a package is found only where its parent folder can be listed
+        files = (*map(Path, self._job.user_files), Path(engine.tree_dir).parent)
+        run = run_user_benchmark(self._job.user_benchmark, files, engine, self._cache_dir, RUN_S)
+        return run.metrics, "" if run.status == "PASS" else f"the user's benchmark: {run.status}: {run.summary}"

@@ -1,0 +1,119 @@
+"""From rows to the objective and to effects: timed metrics, goodput under its objective, and the user's own."""
+
+import pytest
+
+from gpu_actors.jobs import ArmResult, Benchmark, Row, UserRow
+from swarm.measure import compare, gain, objective_of
+from swarm.merge_queue import why_void
+from swarm.plan import Plan
+from swarm.report.page import reference_levels
+from swarm.report.tables import user_metrics
+from swarm.state import RunState
+from swarm.tables import plan_text
+from tests.unit.swarm.example_run import example_plan
+
+ARMS = ("incumbent", "r1-1-c0", "r1-2-c0", "huggingface")
+
+
+def row(arm: str, repeat: int, tpot: float, prompt: int = 8) -> Row:
+    times = {"ttft_ms": 5.0, "tpot_ms": tpot, "latency_ms": 5 + 9 * tpot, "decode_tok_s": 1000 / tpot}
+    place = {"prompt_tokens": prompt, "new_tokens": 10, "repeat": repeat, "order": repeat}
+    return Row(arm=arm, **place, **times, foreign_cpu=0.0)  # type: ignore[arg-type]
+
+
+def user_row(arm: str, repeat: int, void: str | None = None, **metrics: float) -> UserRow:
+    return UserRow(arm=arm, repeat=repeat, order=repeat, metrics=metrics, void=void)
+
+
+def benchmark(rows: list[Row], user_rows: list[UserRow] | None = None) -> Benchmark:
+    arms = tuple(ArmResult(arm=name, status="OK", load_s=1.0, peak_rss_bytes=1 << 30) for name in ARMS)
+    return Benchmark(
+        rows=tuple(rows), arms=arms, user_rows=tuple(user_rows or ()), read_gb_s=20.0, repeats=3, warmup=1,
+        prompts="words", device="cpu", seconds=1.0,
+    )  # fmt: skip
+
+
+def plan(**fields: object) -> Plan:
+    return example_plan().model_copy(update=fields)
+
+
+SPEED = plan(metric="user.speed", direction="max", unit="", bound=None)
+
+
+def test_a_metric_of_the_users_benchmark_ranks_the_arms_against_what_the_clock_says() -> None:
+    timed = [row(arm, i, tpot) for i in range(3) for arm, tpot in zip(ARMS, (10.0, 5.0, 20.0, 30.0), strict=True)]
+    printed = [user_row("incumbent", i, speed=10.0 + i, size=3.0) for i in range(3)]
+    printed += [user_row("r1-1-c0", i, speed=(10.0 + i) / 2, size=1.0) for i in range(3)]
+    printed += [user_row("r1-2-c0", i, speed=(10.0 + i) * 2, size=9.0) for i in range(3)]
+    found = compare(benchmark(timed, printed), SPEED)
+    assert found.keys() == {"r1-1-c0", "r1-2-c0"}, "Hugging Face has no engine folder and no row"
+    assert (found["r1-2-c0"].low, found["r1-2-c0"].effect, found["r1-2-c0"].high) == pytest.approx((1.0, 1.0, 1.0))
+    assert found["r1-1-c0"].effect == pytest.approx(-0.5)
+    assert found["r1-2-c0"].objective == 22.0
+    assert objective_of(benchmark(timed, printed), "incumbent", SPEED) == 11.0
+    assert objective_of(benchmark(timed, printed), "huggingface", SPEED) is None
+    smaller = compare(benchmark(timed, printed), plan(metric="user.size", direction="min", unit="", bound=None))
+    assert smaller["r1-1-c0"].effect == pytest.approx(2.0)
+
+
+def test_void_runs_and_runs_without_the_metric_do_not_count_and_say_why() -> None:
+    printed = [user_row("incumbent", i, speed=10.0) for i in range(3)]
+    printed += [user_row("r1-1-c0", 0, void="the user's benchmark: FAIL: exit status 3")]
+    printed += [user_row("r1-2-c0", 0, speed=99.0, void="foreign load"), user_row("r1-2-c0", 0, speed=11.0)]
+    printed += [user_row("r1-2-c0", 1, other=1.0)]
+    found = compare(benchmark([], printed), SPEED)
+    assert found.keys() == {"r1-2-c0"}
+    assert found["r1-2-c0"].effect == pytest.approx(0.1)
+    assert "exit status 3" in why_void(benchmark([], printed), "r1-1-c0")
+    shown = {
+        (line.label, line.name): (line.median, line.valid, line.why) for line in user_metrics(benchmark([], printed))
+    }
+    assert shown["r1-2-c0", "speed"] == (11.0, 1, "foreign load")
+    assert shown["r1-1-c0", "–"] == (None, 0, "the user's benchmark: FAIL: exit status 3")
+
+
+def test_goodput_is_compared_under_the_plans_own_objective() -> None:
+    rows = [row("incumbent", i, tpot) for i, tpot in enumerate((10.0, 30.0, 10.0))]
+    rows += [row("r1-1-c0", i, 10.0) for i in range(3)] + [row("r1-2-c0", i, 9.0 if i else 40.0) for i in range(3)]
+    goodput = {"metric": "goodput_requests_s", "direction": "max", "unit": "requests/s"}
+    loose, tight = plan(**goodput, slo={"tpot_ms": 20.0}), plan(**goodput, slo={"tpot_ms": 9.5})
+    assert objective_of(benchmark(rows), "incumbent", loose) == pytest.approx(2000 / (95 + 275 + 95))
+    assert compare(benchmark(rows), loose)["r1-1-c0"].effect > 1
+    assert objective_of(benchmark(rows), "incumbent", tight) == 0
+    found = compare(benchmark(rows), tight)
+    assert found["r1-1-c0"].effect == 0, "from nothing to nothing"
+    assert found["r1-2-c0"].effect == 1, "from nothing to something is no ratio, and finite"
+
+
+def test_a_cell_of_nothing_makes_the_mean_over_cells_nothing() -> None:
+    rows = [row("incumbent", 0, 10.0), row("incumbent", 0, 30.0, prompt=64)]
+    goodput = plan(metric="goodput_requests_s", direction="max", unit="requests/s", slo={"tpot_ms": 20.0})
+    assert objective_of(benchmark(rows), "incumbent", goodput) == 0
+    assert objective_of(benchmark(rows), "incumbent", plan(metric="tpot_ms")) == pytest.approx(300**0.5)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "mine", "direction", "expected"),
+    [
+        (20.0, 10.0, "min", 1.0),
+        (10.0, 20.0, "max", 1.0),
+        (-4.0, -2.0, "max", 0.5),
+        (0.0, 3.0, "max", 1.0),
+        (0.0, 3.0, "min", -1.0),
+        (3.0, 0.0, "min", 1.0),
+        (0.0, 0.0, "max", 0.0),
+    ],
+)
+def test_a_gain_is_positive_when_better_and_always_a_number(
+    theirs: float, mine: float, direction: str, expected: float
+) -> None:
+    assert gain(theirs, mine, "min" if direction == "min" else "max") == pytest.approx(expected)
+
+
+def test_without_a_bound_no_floor_is_drawn_and_none_is_printed() -> None:
+    assert [level.name for level in reference_levels(RunState(), plan())] == ["roofline"]
+    assert reference_levels(RunState(), SPEED) == ()
+    assert "bound: none for user.speed" in plan_text(SPEED)
+    assert Plan.model_validate_json(SPEED.model_dump_json()).bound is None
+    assert SPEED.definition.direction == "max"
+    assert "'speed'" in SPEED.definition.definition
