@@ -59,7 +59,7 @@ def test_a_metric_of_the_users_benchmark_ranks_the_arms_against_what_the_clock_s
 def test_void_runs_and_runs_without_the_metric_do_not_count_and_say_why() -> None:
     printed = [user_row("incumbent", i, speed=10.0) for i in range(3)]
     printed += [user_row("r1-1-c0", 0, void="the user's benchmark: FAIL: exit status 3")]
-    printed += [user_row("r1-2-c0", 0, speed=99.0, void="foreign load"), user_row("r1-2-c0", 0, speed=11.0)]
+    printed += [user_row("r1-2-c0", 0, speed=11.0), user_row("r1-2-c0", 2, speed=99.0, void="foreign load")]
     printed += [user_row("r1-2-c0", 1, other=1.0)]
     found = compare(benchmark([], printed), SPEED)
     assert found.keys() == {"r1-2-c0"}
