@@ -46,10 +46,14 @@ def logits(tokens: list[int], positions: list[int]) -> dict[str, Any]:
     return {"rows": result(rows[torch.tensor(positions, dtype=torch.int64)]), "best": best, "dtype": str(rows.dtype)}
 
 
-def tokenizer(text: str, messages: list[dict[str, str]]) -> dict[str, Any]:
+def tokenizer(text: str) -> dict[str, Any]:
     held = PARTS["engine"].tokenizer
     ids = [int(t) for t in held.encode(text)]
-    return {"ids": ids, "text": held.decode(ids), "chat": [int(t) for t in held.chat(messages)]}
+    return {"ids": ids, "text": held.decode(ids)}
+
+
+def chat(messages: list[dict[str, str]]) -> dict[str, Any]:
+    return {"ids": [int(t) for t in PARTS["engine"].tokenizer.chat(messages)]}
 
 
 def decode(ids: list[int]) -> dict[str, Any]:
@@ -140,24 +144,23 @@ def stop_server() -> dict[str, Any]:
 
 
 class Clock:
-    """Exclusive time by part: a part that calls another is charged only for what is its own."""
+    """Time by part. What one part calls of another is charged to the outer one: the head's product is the head's."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self._inner: list[float] = []
+        self._busy = False
 
     def wrap(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
+            if self._busy:
+                return function(*args, **kwargs)
+            self._busy = True
             start = time.perf_counter()
-            self._inner.append(0.0)
             try:
                 return function(*args, **kwargs)
             finally:
-                spent = time.perf_counter() - start
-                own = spent - self._inner.pop()
-                self.seconds[part] = self.seconds.get(part, 0.0) + own
-                if self._inner:
-                    self._inner[-1] += spent
+                self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start
+                self._busy = False
 
         return timed
 
@@ -223,6 +226,7 @@ OPERATIONS = stages.OPERATIONS | {
     "stream": stream,
     "logits": logits,
     "tokenizer": tokenizer,
+    "chat": chat,
     "decode": decode,
     "sample": sample,
     "schedule": schedule,

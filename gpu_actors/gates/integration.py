@@ -139,7 +139,10 @@ def end_of_text(subject: Subject) -> Finding:
     subject.load_engine()
     ends = set(subject.facts.model.eos_tokens)
     count = min(24, subject.facts.workload.max_context // 2)
-    prompt = subject.call("tokenizer", text="", messages=MESSAGES).value("chat", list[int])
+    if chat_template(subject):
+        prompt = subject.call("chat", messages=MESSAGES).value("ids", list[int])
+    else:  # a base model: any text
+        prompt = subject.call("tokenizer", text=MESSAGES[0]["content"]).value("ids", list[int])
     prompt = prompt[-(subject.facts.workload.max_context - count) :]
     bounded, free = (subject.continuation(prompt, count, ignore_eos=ignore) for ignore in (False, True))
     stop = next((i + 1 for i, token in enumerate(free) if token in ends), count)
@@ -181,8 +184,8 @@ def tokenizer(subject: Subject) -> Finding:
     for language in prompts.languages():
         text = prompts.text(language)[:300]
         ids = own.encode(text).ids
-        reply = subject.call("tokenizer", text=text, messages=MESSAGES)
-        found, decoded, chat = reply.value("ids", list[int]), reply.value("text", str), reply.value("chat", list[int])
+        reply = subject.call("tokenizer", text=text)
+        found, decoded = reply.value("ids", list[int]), reply.value("text", str)
         if found != ids:
             return failed(f"encode of {text[:40]!r}... gives {found[:8]}..., the tokenizer file says {ids[:8]}...")
         if decoded != own.decode(ids):
@@ -191,6 +194,7 @@ def tokenizer(subject: Subject) -> Finding:
     if template:
         rendered = template.render(messages=MESSAGES, add_generation_prompt=True, **special_tokens(subject))
         wanted = own.encode(rendered, add_special_tokens=False).ids
+        chat = subject.call("chat", messages=MESSAGES).value("ids", list[int])
         if chat != wanted:
             return failed(f"chat gives {chat[:12]}..., the template says {wanted[:12]}... for {rendered[:60]!r}")
     return passed(

@@ -76,7 +76,7 @@ def server(subject: Subject) -> Finding:
 
 def completions(subject: Subject, held: Server, model: str) -> None:
     """The text is that of `generate`, streamed or not, and usage counts its tokens."""
-    ids = subject.call("tokenizer", text=TEXT, messages=MESSAGES).value("ids", list[int])
+    ids = subject.call("tokenizer", text=TEXT).value("ids", list[int])
     tokens = subject.continuation(ids, MAX_TOKENS, ignore_eos=False)
     ended = bool(tokens) and tokens[-1] in subject.facts.model.eos_tokens
     wanted = subject.call("decode", ids=tokens[:-1] if ended else tokens).value("text", str)
