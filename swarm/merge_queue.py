@@ -157,6 +157,5 @@ def why_void(benchmark: Benchmark, arm: str) -> str:
     result = next((a for a in benchmark.arms if a.arm == arm), None)
     if result and result.status != "OK":
         return f"{result.status}: {result.detail}"
-    reasons = {row.void for row in benchmark.rows if row.arm == arm and row.void}
-    reasons |= {row.void for row in benchmark.user_rows if row.arm == arm and row.void}
-    return "; ".join(sorted(reasons)) or "no row"
+    void = [row for row in benchmark.rows if row.arm == arm and row.void]
+    return f"all {len(void)} rows are void, the first one: {void[0].void}" if void else "no row"
