@@ -93,22 +93,28 @@ class OrchestratorProcess:
 
 
 class JournalTail:
-    """Shows events as they appear in the journal, and the line that says what is being done."""
+    """Shows events as they appear in the journal, and the line that says what is being done.
+
+    A look at a journal that has not grown costs next to nothing: the driver must not disturb what is being timed.
+    """
 
     def __init__(self, files: RunFiles):
         self._files = files
         self._state = RunState()
+        self._size = 0
         self._shown = 0
         self._note = ""
 
     def show(self, progress: Progress) -> None:
-        if not (self._files.root / "journal").is_dir():
-            return
-        events = read_events(self._files.root)
-        for event in events[self._shown :]:
-            self._state.apply(event)
-            progress.on_event(event, self._state)
-        self._shown = len(events)
+        journal = self._files.root / "journal"
+        size = sum(path.stat().st_size for path in journal.glob("*.jsonl"))
+        if size != self._size:
+            self._size = size
+            events = read_events(self._files.root)
+            for event in events[self._shown :]:
+                self._state.apply(event)
+                progress.on_event(event, self._state)
+            self._shown = len(events)
         note = self._files.now.read_text(encoding="utf-8").strip() if self._files.now.exists() else ""
         if note != self._note:
             self._note = note
