@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -67,21 +68,35 @@ def join() -> None:
 
 
 def device_resources(target: Target) -> dict[str, float]:
-    """Ray options of the actor that holds the Target's devices. The CPU is one device: the actor takes its cores."""
+    """What the actor that holds the Target's devices asks of its node. The CPU is one device: the actor takes all of
+    the node's cores, so that Ray puts nothing else there that asks for any."""
     if target.hardware.accelerator == "cpu":
-        return {"num_cpus": 1}
+        return {"num_cpus": this_node()["Resources"].get("CPU", 0) or 1}
     return {"num_cpus": 1, "num_gpus": float(target.hardware.count)}
+
+
+def device_options(target: Target) -> dict[str, Any]:
+    """Ray options of that actor. It stays on the orchestrator's node: the plan's facts and bound were read there."""
+    here = NodeAffinitySchedulingStrategy(this_node()["NodeID"], soft=False)
+    return {**device_resources(target), "scheduling_strategy": here}
+
+
+def this_node() -> dict[str, Any]:
+    """Ray's record of the node that this process runs on."""
+    own = ray.get_runtime_context().get_node_id()
+    node: dict[str, Any] = next(node for node in ray.nodes() if node["NodeID"] == own)
+    return node
 
 
 def check_resources(target: Target) -> None:
     """Fails at once, with the numbers, where Ray would wait for ever."""
-    have = ray.cluster_resources()
+    have = this_node()["Resources"]
     for name, wanted in device_resources(target).items():
         resource = {"num_cpus": "CPU", "num_gpus": "GPU"}[name]
         if have.get(resource, 0) < wanted:
             raise UserError(
                 f"hardware.count asks for {wanted:g} {resource} in pool {target.hardware.pool!r}, "
-                f"the cluster has {have.get(resource, 0):g}: change hardware.accelerator or hardware.count"
+                f"this node has {have.get(resource, 0):g}: change hardware.accelerator or hardware.count"
             )
 
 

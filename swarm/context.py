@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import yaml
 
 from ckb.errors import UserError
-from ckb.facts import Facts
+from ckb.facts import Facts, Frozen
+from ckb.hashing import sha256_json
 from ckb.knowledge_files import Knowledge
 from ckb.records import Choice, Contract, Fragment, Stage
 from gpu_actors.jobs import EngineJob
@@ -37,6 +39,11 @@ class RunFiles:
         return self.root / "plan.json"
 
     @property
+    def identity(self) -> Path:
+        """Who this run is: written last, so that a folder with it holds a whole run."""
+        return self.root / "run.json"
+
+    @property
     def evidence(self) -> Path:
         return self.root / "evidence"
 
@@ -59,15 +66,47 @@ class RunFiles:
     def read_plan(self) -> Plan:
         return Plan.model_validate_json(self.plan.read_text(encoding="utf-8"))
 
-    def write(self, target: Target, plan: Plan) -> None:
+    def read_identity(self) -> "Identity":
+        """Raises UserError for a folder that holds no run."""
+        if not self.identity.exists():
+            raise UserError(
+                f"{self.root} holds no run: there is no run.json in it. `enginesmith status` lists the runs"
+            )
+        return Identity.model_validate_json(self.identity.read_text(encoding="utf-8"))
+
+    def write(self, name: str, target: Target, plan: Plan) -> None:
         """The resolved Target and the frozen Plan. Raises UserError if the folder holds a run already."""
-        if self.plan.exists():
+        if self.identity.exists():
             raise UserError(f"{self.root} holds a run already: resume it, or name another folder with --run-dir")
         self.root.mkdir(parents=True, exist_ok=True)
-        self.target.write_text(
-            yaml.safe_dump(json.loads(target.model_dump_json()), sort_keys=False, allow_unicode=True), encoding="utf-8"
-        )
-        self.plan.write_text(plan.model_dump_json(indent=1), encoding="utf-8")
+        resolved = json.loads(target.model_dump_json())
+        replace(self.target, yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True))
+        replace(self.plan, plan.model_dump_json(indent=1))
+        identity = Identity(id=uuid.uuid4().hex, target=name, plan=plan.sha256, asked=asked(target))
+        replace(self.identity, identity.model_dump_json(indent=1))
+
+
+class Identity(Frozen):
+    """What a run was started as; a driver that takes it over compares."""
+
+    id: str
+    target: str
+    """Name of the Target: its file without .yaml."""
+    plan: str
+    """Hash of the frozen plan."""
+    asked: str
+    """Hash of what the Target asks for; the budget is left out, since it may be raised."""
+
+
+def asked(target: Target) -> str:
+    return sha256_json(target.model_dump(mode="json", exclude={"budget"}))
+
+
+def replace(path: Path, text: str) -> None:
+    """A file that is there whole or not at all."""
+    draft = path.with_suffix(".tmp")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
 
 
 class Context:
@@ -126,6 +165,4 @@ class Context:
     def note(self, text: str) -> None:
         """Says what is being done. Several candidates are worked on at once: the line is replaced whole."""
         with self._lock:
-            draft = self.files.now.with_suffix(".tmp")
-            draft.write_text(text + "\n", encoding="utf-8")
-            draft.replace(self.files.now)
+            replace(self.files.now, text + "\n")

@@ -4,6 +4,7 @@ All of them are plain classes; `RayCrew` makes them actors, here, where the reso
 made anew and its call is made once more: no call of theirs leaves anything behind that a second one would double.
 """
 
+import errno
 import queue
 import threading
 from collections.abc import Callable
@@ -24,8 +25,8 @@ from roles.briefs import RoleName
 from roles.completion import CompletionReply, CompletionRequest, Price
 from roles.settings import LitellmSettings, settings_for
 from roles.transcript import Transcript
-from swarm.cluster import device_resources
-from swarm.paths import cache_dir, home, store_dir
+from swarm.cluster import device_options
+from swarm.paths import cache_dir, disk_full, home, store_dir
 from swarm.spending import Purse, Spending
 from swarm.target import Target
 
@@ -92,7 +93,7 @@ def needs_provider(target: Target) -> bool:
 
 
 class RayCrew:
-    """The crew as Ray actors. A context manager's work is done by `close`."""
+    """The crew as Ray actors; they end with the orchestrator that made them."""
 
     def __init__(self, target: Target, transcripts: Path, usd: float, tokens: int):
         """`usd` and `tokens` are what is left of the budget."""
@@ -149,7 +150,7 @@ class RayCrew:
             return get(call(self._device))
 
     def _make_device(self) -> Any:
-        options = device_resources(self._target) | {"max_concurrency": GATES_AT_ONCE}
+        options = device_options(self._target) | {"max_concurrency": GATES_AT_ONCE}
         return ray.remote(**options)(Device).remote(self._target.hardware.accelerator, str(cache_dir()))
 
     def _pool(self, role: RoleName) -> queue.SimpleQueue[Any]:
@@ -180,4 +181,6 @@ def get(reference: Any) -> Any:
     except RayTaskError as error:
         if isinstance(error.cause, UserError):
             raise error.cause from None
+        if isinstance(error.cause, OSError) and error.cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(disk_full(home())) from None
         raise

@@ -18,7 +18,7 @@ screen: the L3 acceptance of one that showed a gain; merge: after a merge; relea
 BenchmarkPurpose = Literal["baseline", "round", "merge", "release"]
 Decision = Literal["kept", "discarded"]
 IssueOutcome = Literal["merged", "nothing_kept", "failed"]
-Outcome = Literal["accepted", "no_engine", "budget", "stopped"]
+Outcome = Literal["accepted", "no_engine", "budget"]
 
 
 class Event(Frozen):
@@ -30,6 +30,8 @@ class Event(Frozen):
 
 class RunStarted(Event):
     kind: Literal["run_started"] = "run_started"
+    run: str
+    """The run's own id, whatever its folder is called."""
     target: str
     """Name of the Target (its file without .yaml)."""
     host: str
@@ -147,6 +149,18 @@ class FailureAnalysed(Event):
     answer: AnalystAnswer
 
 
+class RoundOpened(Event):
+    """What the orchestrator decided for a round, in one event: a round is never half dispatched."""
+
+    kind: Literal["round_opened"] = "round_opened"
+    round: int
+    issues: tuple[Issue, ...]
+    memory: str
+    """MEMORY.md for after the round."""
+    stop: bool
+    """Whether this round is the last one."""
+
+
 class RoundClosed(Event):
     kind: Literal["round_closed"] = "round_closed"
     round: int
@@ -166,7 +180,7 @@ class RoleCalled(Event):
 
 class DeviceUsed(Event):
     kind: Literal["device_used"] = "device_used"
-    what: Literal["verify", "benchmark", "profile", "reference"]
+    what: Literal["verify", "benchmark", "profile"]
     seconds: float
     candidate: str | None = None
 
@@ -177,6 +191,8 @@ class EngineReleased(Event):
     """Relative to ENGINESMITH_HOME."""
     tree: str
     commit: str
+    candidate: str
+    """The candidate whose merge made the tree."""
 
 
 class Consolidated(Event):
@@ -205,6 +221,7 @@ AnyEvent = Annotated[
     | Merged
     | IssueClosed
     | FailureAnalysed
+    | RoundOpened
     | RoundClosed
     | RoleCalled
     | DeviceUsed

@@ -17,6 +17,8 @@ from roles.briefs import (
     Evidence,
     ImplementerAnswer,
     ImplementerBrief,
+    JudgeAnswer,
+    JudgeBrief,
     ReviewerAnswer,
     ReviewerBrief,
 )
@@ -136,6 +138,18 @@ class InnerLoop:
             e.VerdictMade(candidate=candidate.id, attempt=candidate.attempts, purpose=purpose, verdict=verdict)
         )
         return verdict
+
+    def objections(self, candidate: Candidate, verdict: Verdict) -> tuple[str, ...]:
+        """What the judge holds against a candidate that the gates let through. It can fail one, never pass one."""
+        brief = JudgeBrief(
+            run=self.context.files.root.name,
+            facts=self.context.facts,
+            choices=candidate.submitted.choices,
+            issue=candidate.submitted.issue,
+            files=self.context.workspace.files(candidate.submitted.commit),
+            gates=tuple(f"{gate.level} {gate.gate}: {gate.status}, {gate.summary}" for gate in verdict.gates),
+        )
+        return self.ask(brief, JudgeAnswer, candidate.submitted.issue, candidate.id)[0].objections
 
     def discard(self, candidate: Candidate, reason: str) -> None:
         """Writes the row that says why; the branch stays."""

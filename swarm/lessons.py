@@ -16,6 +16,7 @@ from roles import briefs as b
 from swarm.context import Context
 from swarm.inner_loop import InnerLoop
 from swarm.measure import by_cell, objective_of
+from swarm.release import composed_of
 from swarm.state import Candidate
 
 ENGINE = "engine"
@@ -28,7 +29,7 @@ def lessons_of(context: Context, inner: InnerLoop) -> Lessons:
     state = context.state
     assert state.released, "a run consolidates what it released"
     verdict = released_verdict(context)
-    benchmark = state.benchmark("release", 0)
+    benchmark = state.benchmark("release", 0, state.released.candidate)
     assert benchmark, "an engine is measured before it is released"
     brief = b.ConsolidatorBrief(
         run=context.files.root.name,
@@ -37,7 +38,7 @@ def lessons_of(context: Context, inner: InnerLoop) -> Lessons:
         measured=tuple(x for c in state.candidates.values() if (x := measured_effect(context, c))),
     )
     answer, _ = inner.ask(brief, b.ConsolidatorAnswer, None, None)
-    origin = Provenance(source="run", run=context.files.root.name, verdict=sha256_json(verdict.model_dump(mode="json")))
+    origin = Provenance(source="run", run=run_id(context), verdict=sha256_json(verdict.model_dump(mode="json")))
     return Lessons(
         run=run_row(context, verdict, benchmark, origin),
         experience=tuple(experience_row(x, origin) for x in answer.experience),
@@ -45,10 +46,16 @@ def lessons_of(context: Context, inner: InnerLoop) -> Lessons:
     )
 
 
+def run_id(context: Context) -> str:
+    """Folder and identity: folders of two runs may have the same name."""
+    assert context.state.started
+    return f"{context.files.root.name}-{context.state.started.run[:8]}"
+
+
 def released_verdict(context: Context) -> Verdict:
-    candidate = context.state.incumbent
-    assert candidate, "an engine was released"
-    return candidate.verdicts["release"]
+    released = context.state.released
+    assert released, "an engine was released"
+    return context.state.candidates[released.candidate].verdicts["release"]
 
 
 def measured_effect(context: Context, candidate: Candidate) -> b.Experience | None:
@@ -82,10 +89,10 @@ def run_row(context: Context, verdict: Verdict, benchmark: Benchmark, origin: Pr
     state, facts = context.state, context.facts
     assert state.started
     assert state.released
-    assert state.incumbent
-    submitted = state.incumbent.submitted
+    merged = next(m for m in state.merges if m.commit == state.released.commit)
+    submitted = state.candidates[merged.candidate].submitted
     return Run(
-        id=context.files.root.name,
+        id=run_id(context),
         target=state.started.target,
         engine=state.released.path.rsplit("/", 1)[-1],
         model_type=facts.model.model_type,
@@ -96,8 +103,8 @@ def run_row(context: Context, verdict: Verdict, benchmark: Benchmark, origin: Pr
         verdict=origin.verdict or "",
         commit=state.released.commit,
         author=submitted.author,
-        choices=context.choices,
-        fragments=tuple(sorted({span.fragment for span in submitted.spans})),
+        choices=merged.choices,
+        fragments=tuple(composed_of(context, merged)),
         metric=context.plan.metric,
         value=objective_of(benchmark, ENGINE, context.plan),
         medians=tuple(medians(benchmark)),
@@ -128,7 +135,7 @@ def traces(context: Context, benchmark: Benchmark, verdict: Verdict, origin: Pro
     model, workload = context.facts.model, context.facts.workload
     return [
         Trace(
-            id=f"{context.files.root.name}-p{cell[0]}-g{cell[1]}",
+            id=f"{run_id(context)}-p{cell[0]}-g{cell[1]}",
             definition=f"generate_{model.model_type}_l{model.layers}_h{model.hidden}_{workload.dtype}",
             workload=sha256_json([cell, benchmark.prompts])[:32],
             axes={"prompt_tokens": cell[0], "new_tokens": cell[1], "batch": workload.batch},

@@ -1,17 +1,22 @@
 """From the rows of a paired benchmark to the objective, and to the effect of a candidate on the incumbent."""
 
+import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import geometric_mean, median
-from typing import Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
-from benchmarks.metrics import USER_METRIC
+from benchmarks.metrics import GOODPUT, USER_METRIC
+from benchmarks.stats import WIDEST, log_ratio, percentile
 from gpu_actors.jobs import ArmResult, Benchmark, Row
 from swarm.plan import Plan
 from swarm.policies.issue_tracker import Measured
 
 RESAMPLES = 2000
+TAIL = 0.025
+"""What is left out on each side of an interval."""
 S = TypeVar("S")
 Cell = tuple[int, int]
 """(prompt tokens, new tokens)."""
@@ -24,10 +29,10 @@ WHOLE: Cell = (0, 0)
 
 
 def by_cell(benchmark: Benchmark, arm: str) -> dict[Cell, dict[int, Row]]:
-    """The valid rows of an arm: cell -> repeat -> row."""
+    """The rows of an arm that count: cell -> repeat -> row. Rows of one repeat are of one group, whatever the arm."""
     cells: dict[Cell, dict[int, Row]] = defaultdict(dict)
-    for row in benchmark.rows:
-        if row.arm == arm and row.void is None:
+    for row in benchmark.counted:
+        if row.arm == arm:
             cells[row.prompt_tokens, row.new_tokens][row.repeat] = row
     return cells
 
@@ -35,32 +40,46 @@ def by_cell(benchmark: Benchmark, arm: str) -> dict[Cell, dict[int, Row]]:
 def by_repeat(benchmark: Benchmark, arm: str, metric: str) -> dict[Cell, dict[int, float]]:
     """What the user's benchmark printed of an arm as `metric` (its whole name: user.NAME)."""
     name = metric.removeprefix(USER_METRIC)
-    rows = [row for row in benchmark.user_rows if row.arm == arm and row.void is None and name in row.metrics]
+    rows = [row for row in benchmark.counted_user_rows if row.arm == arm and name in row.metrics]
     return {WHOLE: {row.repeat: row.metrics[name] for row in rows}} if rows else {}
 
 
+def cells_of(plan: Plan) -> list[Cell]:
+    """The cells of a timed metric: one that was not measured must be missed."""
+    return [(scenario.prompt_tokens, scenario.new_tokens) for scenario in plan.scenarios]
+
+
 def objective_of(benchmark: Benchmark, arm: str, plan: Plan) -> float | None:
-    """An arm's objective over all cells of a benchmark, None where it has no valid measurement."""
+    """An arm's objective over all cells of the plan, None unless it has a valid measurement in each."""
     if plan.metric.startswith(USER_METRIC):
         values = by_repeat(benchmark, arm, plan.metric)
-        return user_score(arm, samples(values)) if values else None
+        return user_score(arm, [list(values[WHOLE].values())]) if values else None
     rows = by_cell(benchmark, arm)
-    return row_score(benchmark, plan)(arm, samples(rows)) if rows else None
+    cells = [list(rows[cell].values()) for cell in cells_of(plan) if cell in rows]
+    return row_score(benchmark, plan)(arm, cells) if len(cells) == len(plan.scenarios) else None
 
 
 def compare(benchmark: Benchmark, plan: Plan, against: str = "incumbent") -> dict[str, Measured]:
     """Effect of each arm on `against` in the plan's objective, from the repeats that both have; arms without a valid
-    pair in every cell are left out.
+    pair in every cell of the plan are left out. Both sides of a pair are of one group: one prompt, minutes apart.
 
-    The interval is a paired bootstrap: repeats are drawn with replacement within each cell, the same for both arms,
-    and the metric of both is computed anew; 95%, seeded.
+    The interval, 95%, depends on what the metric is a function of:
+
+    - The middle of single generations or runs (medians, means, rates, the user's own numbers above 0): a t-interval on
+      the log of the ratio of each pair, and the effect is the geometric mean ratio. Cells weigh the same, each with a
+      spread of its own, and the degrees of freedom are Welch and Satterthwaite's (`benchmarks.stats.log_ratio`).
+    - A tail or a count (95th and 99th percentiles, goodput, numbers of the user's that are not above 0): a seeded
+      bootstrap of the pairs within each cell, stretched to 0 unless swapping the sides of pairs at random would give as
+      much in under 2.5% of all cases. That test is exact, and no effect passes it with fewer than 6 pairs in all.
+    - The process (peak memory, startup): measured once an arm, so nothing is known of its spread. The interval is as
+      wide as there is, and by itself it never shows a gain.
     """
     arms = [result.arm for result in benchmark.arms]
     if plan.metric.startswith(USER_METRIC):
         values = {arm: by_repeat(benchmark, arm, plan.metric) for arm in arms}
-        return effects(values, user_score, plan.direction, against)
+        return effects(values, [WHOLE], user_score, plan, against)
     rows = {arm: by_cell(benchmark, arm) for arm in arms}
-    return effects(rows, row_score(benchmark, plan), plan.direction, against)
+    return effects(rows, cells_of(plan), row_score(benchmark, plan), plan, against)
 
 
 def user_score(_: str, cells: Sequence[Sequence[float]]) -> float:
@@ -81,44 +100,88 @@ def row_score(benchmark: Benchmark, plan: Plan) -> Score[Row]:
     return score
 
 
-def samples(cells: Cells[S]) -> list[list[S]]:
-    return [list(repeats.values()) for repeats in cells.values()]
-
-
 def effects(
-    arms: Mapping[str, Cells[S]], score: Score[S], direction: Literal["min", "max"], against: str
+    arms: Mapping[str, Cells[S]], wanted: Sequence[Cell], score: Score[S], plan: Plan, against: str
 ) -> dict[str, Measured]:
     base = arms.get(against, {})
     found: dict[str, Measured] = {}
     for arm, cells in arms.items():
-        if arm != against and (drawn := pairs(base, cells)):
-            found[arm] = effect(drawn, score, direction, against, arm)
+        measured = [pairs(base.get(cell, {}), cells.get(cell, {})) for cell in wanted]
+        if arm != against and all(measured):
+            found[arm] = Comparison(arm, against, measured, score, plan.direction).measured(plan)
     return found
 
 
-Pairs = list[list[tuple[S, S]]]
-"""Per cell, what was measured of (base, arm) in each repeat."""
+def pairs(base: Mapping[int, S], arm: Mapping[int, S]) -> list[tuple[S, S]]:
+    """What was measured of (base, arm) in each repeat that both have."""
+    return [(base[repeat], arm[repeat]) for repeat in sorted(base.keys() & arm.keys())]
 
 
-def pairs(base: Cells[S], arm: Cells[S]) -> Pairs[S]:
-    cells = [
-        [(base[cell][repeat], arm[cell][repeat]) for repeat in sorted(base[cell].keys() & arm.get(cell, {}).keys())]
-        for cell in sorted(base)
-    ]
-    return cells if all(cells) else []
+@dataclass(frozen=True)
+class Comparison(Generic[S]):
+    """An arm against another, from the pairs of each cell; no cell is without one."""
+
+    arm: str
+    against: str
+    cells: Sequence[Sequence[tuple[S, S]]]
+    """Per cell, what was measured of (against, arm)."""
+    score: Score[S]
+    direction: Literal["min", "max"]
+
+    def measured(self, plan: Plan) -> Measured:
+        _, objective = self._scores(self.cells)
+        if plan.definition.of_process:
+            effect = self._gain(self.cells)
+            return Measured(self.arm, effect, 1 / WIDEST - 1, max(WIDEST - 1, effect), objective)
+        ratios = None if of_tail(plan.metric) else self._log_ratios()
+        if ratios:
+            found = log_ratio(ratios)
+            return Measured(self.arm, found.value - 1, found.low - 1, found.high - 1, objective)
+        return Measured(self.arm, self._gain(self.cells), *self._resampled(), objective)
+
+    def _scores(self, cells: Sequence[Sequence[tuple[S, S]]]) -> tuple[float, float]:
+        """The objectives of (against, arm)."""
+        theirs = self.score(self.against, [[base for base, _ in cell] for cell in cells])
+        return theirs, self.score(self.arm, [[mine for _, mine in cell] for cell in cells])
+
+    def _gain(self, cells: Sequence[Sequence[tuple[S, S]]]) -> float:
+        return gain(*self._scores(cells), self.direction)
+
+    def _log_ratios(self) -> list[list[float]] | None:
+        """The log of each pair's ratio, above 0 where the arm is better; None where a value has no log."""
+        values = [[self._scores([[pair]]) for pair in cell] for cell in self.cells]
+        if any(min(pair) <= 0 for cell in values for pair in cell):
+            return None
+        sign = -1 if self.direction == "min" else 1
+        return [[sign * math.log(mine / theirs) for theirs, mine in cell] for cell in values]
+
+    def _resampled(self) -> tuple[float, float]:
+        """The bootstrap's interval, stretched to 0 where an exact test sees no effect."""
+        rng = random.Random(0)
+        draws = [self._gain([rng.choices(cell, k=len(cell)) for cell in self.cells]) for _ in range(RESAMPLES)]
+        low, high = percentile(draws, TAIL), percentile(draws, 1 - TAIL)
+        seen = self._gain(self.cells)
+        chance = [self._gain(swapped) for swapped in self._swaps()]
+        if sum(other >= seen for other in chance) >= TAIL * len(chance):
+            low = min(low, 0.0)
+        if sum(other <= seen for other in chance) >= TAIL * len(chance):
+            high = max(high, 0.0)
+        return low, high
+
+    def _swaps(self) -> Iterator[list[list[tuple[S, S]]]]:
+        """The pairs with sides exchanged in every way, or in many where there are too many; as they are, first."""
+        count = sum(map(len, self.cells))
+        rng = random.Random(1)
+        exact = 2**count <= RESAMPLES
+        masks = range(2**count) if exact else [0, *(rng.getrandbits(count) for _ in range(RESAMPLES))]
+        for mask in masks:
+            bits = iter(range(count))
+            yield [[(b, a) if mask >> next(bits) & 1 else (a, b) for a, b in cell] for cell in self.cells]
 
 
-def effect(measured: Pairs[S], score: Score[S], direction: Literal["min", "max"], against: str, arm: str) -> Measured:
-    def gain_of(drawn: Pairs[S]) -> float:
-        theirs = score(against, [[base for base, _ in cell] for cell in drawn])
-        mine = score(arm, [[mine for _, mine in cell] for cell in drawn])
-        return gain(theirs, mine, direction)
-
-    rng = random.Random(0)
-    draws = sorted(gain_of([rng.choices(cell, k=len(cell)) for cell in measured]) for _ in range(RESAMPLES))
-    low, high = draws[int(0.025 * RESAMPLES)], draws[int(0.975 * RESAMPLES) - 1]
-    objective = score(arm, [[mine for _, mine in cell] for cell in measured])
-    return Measured(arm, gain_of(measured), low, high, objective)
+def of_tail(metric: str) -> bool:
+    """Whether a metric says something of several generations that no single one of them has."""
+    return metric == GOODPUT or metric.endswith(("_p95_ms", "_p99_ms"))
 
 
 def gain(theirs: float, mine: float, direction: Literal["min", "max"]) -> float:

@@ -35,19 +35,22 @@ class MergeQueue:
         self.inner = inner
         self.measure = measure
 
-    def decide(self, benchmark: Benchmark, passed: Sequence[Candidate]) -> None:
-        """A row for each candidate: no gain, not accepted, conflict, or merged. Best gain first."""
+    def decide(self, benchmark: Benchmark, candidates: Sequence[Candidate]) -> None:
+        """A row for each candidate of the round: no gain, not accepted, conflict, or merged. Best gain first.
+
+        Those that have their row are left alone: a resumed round comes here with all of its candidates again.
+        """
         effects = compare(benchmark, self.context.plan)
         gains = policy.gains(list(effects.values()))
         winners = {m.candidate for m in gains}
-        for candidate in passed:
+        for candidate in candidates:
             if candidate.decided or candidate.id in winners:
                 continue
             if measured := effects.get(candidate.id):
                 self._discard(candidate, policy.why_no_gain(measured), measured)
             else:
                 self._discard(candidate, f"no valid measurement: {why_void(benchmark, candidate.id)}", None)
-        by_id = {candidate.id: candidate for candidate in passed}
+        by_id = {candidate.id: candidate for candidate in candidates}
         for measured in gains:
             candidate = by_id[measured.candidate]
             if not candidate.decided:
@@ -63,15 +66,23 @@ class MergeQueue:
         self._keep(candidate, reason, measured)
 
     def _take(self, candidate: Candidate, measured: Measured) -> None:
-        """Acceptance, then the merge."""
+        """Acceptance, the judge, then the merge."""
+        if candidate.merged:  # and its driver died before the row was written
+            stacked = self.context.state.benchmark("merge", self.context.state.round_of(candidate.id), candidate.id)
+            after = compare(stacked, self.context.plan).get(candidate.id, measured) if stacked else measured
+            self._keep(candidate, f"gain of {after.effect:+.1%} [{after.low:+.1%}, {after.high:+.1%}]", after)
+            return
         gain = f"{measured.effect:+.1%} [{measured.low:+.1%}, {measured.high:+.1%}]"
         verdict = candidate.verdicts.get("screen") or self.inner.verify(candidate, "screen", ("L3",))
         if not verdict.passed:
             failure = verdict.failures[0]
             self._discard(candidate, f"gain of {gain}, but {failure.gate} failed: {failure.summary}", measured)
             return
+        if objections := self.inner.objections(candidate, verdict):
+            self._discard(candidate, f"gain of {gain}, but the judge objects: {objections[0]}", measured)
+            return
         issue = self.context.state.issues[candidate.submitted.issue].issue
-        if candidate.merged or self.context.workspace.tip() == issue.base:
+        if self.context.workspace.tip() == issue.base:
             self.merge_first(candidate, f"gain of {gain}", measured)
         else:
             self._stack(candidate, issue, measured)
@@ -79,7 +90,7 @@ class MergeQueue:
     def _stack(self, candidate: Candidate, issue: e.Issue, measured: Measured) -> None:
         """Merges a candidate onto what this round merged before it; the gain must survive."""
         change = issue.hypothesis.change if issue.hypothesis else {}
-        earlier = [m for m in self.context.state.merges if self._round_of(m) == issue.round]
+        earlier = [m for m in self.context.state.merges if self.context.state.round_of(m.candidate) == issue.round]
         if not policy.independent(change, [self._change_of(m) for m in earlier]):
             self._discard(candidate, f"{earlier[-1].candidate} changed the same decision and gained more", measured)
             return
@@ -129,6 +140,8 @@ class MergeQueue:
         self._row(candidate, "discarded", reason, measured)
 
     def _row(self, candidate: Candidate, decision: e.Decision, reason: str, measured: Measured | None) -> None:
+        if candidate.decided:
+            return
         self.context.journal.append(
             e.CandidateDecided(
                 candidate=candidate.id,
@@ -140,16 +153,10 @@ class MergeQueue:
             )
         )
 
-    def _round_of(self, merge: e.Merged) -> int:
-        return self._issue_of(merge).round
-
     def _change_of(self, merge: e.Merged) -> dict[str, Choice]:
-        hypothesis = self._issue_of(merge).hypothesis
-        return dict(hypothesis.change) if hypothesis else {}
-
-    def _issue_of(self, merge: e.Merged) -> e.Issue:
         issue = self.context.state.candidates[merge.candidate].submitted.issue
-        return self.context.state.issues[issue].issue
+        hypothesis = self.context.state.issues[issue].issue.hypothesis
+        return dict(hypothesis.change) if hypothesis else {}
 
 
 def why_void(benchmark: Benchmark, arm: str) -> str:
@@ -157,5 +164,6 @@ def why_void(benchmark: Benchmark, arm: str) -> str:
     result = next((a for a in benchmark.arms if a.arm == arm), None)
     if result and result.status != "OK":
         return f"{result.status}: {result.detail}"
-    void = [row for row in benchmark.rows if row.arm == arm and row.void]
-    return f"all {len(void)} rows are void, the first one: {void[0].void}" if void else "no row"
+    rows = [*benchmark.rows, *benchmark.user_rows]
+    void = [row.void for row in rows if row.arm == arm and row.void]
+    return f"all {len(void)} rows are void, the first one: {void[0]}" if void else "no row"

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from benchmarks.metrics import USER_METRIC
+from ckb.errors import UserError
 from ckb.records import STAGES, Stage
 from gpu_actors.jobs import Arm, Benchmark, BenchmarkJob
 from roles.briefs import EvaluatorAnswer, EvaluatorBrief, OrchestratorAnswer, OrchestratorBrief
@@ -18,9 +19,11 @@ from swarm.context import Context
 from swarm.crew import Crew
 from swarm.inner_loop import ALL_LEVELS, FIRST_STAGE_LEVELS, STAGE_LEVELS, InnerLoop
 from swarm.lessons import lessons_of
+from swarm.measure import objective_of
 from swarm.merge_queue import MergeQueue
 from swarm.policies import issue_tracker as policy
 from swarm.release import write_engine
+from swarm.state import Candidate
 from swarm.user_inputs import absolute_command
 
 Item = TypeVar("Item")
@@ -61,8 +64,13 @@ class Orchestrator:
 
     def measure_baseline(self) -> None:
         """Hugging Face alone, before anything is written: the line to beat."""
-        if not self.context.state.benchmark("baseline", 0):
-            self.measure("baseline", 0, [HUGGINGFACE])
+        benchmark = self.context.state.benchmark("baseline", 0) or self.measure("baseline", 0, [HUGGINGFACE])
+        (reference,) = benchmark.arms
+        if reference.status != "OK":
+            raise UserError(
+                f"Hugging Face can't generate from {self.context.target.model.path}: {reference.status}, "
+                f"{reference.detail}. An engine is compared with it: mend the checkpoint, or lower workload lengths"
+            )
 
     def measure(
         self, purpose: e.BenchmarkPurpose, round_number: int, arms: list[Arm], candidate: str | None = None
@@ -99,14 +107,13 @@ class Orchestrator:
         if closed := self.context.state.issues[issue.id].closed:
             return closed.outcome == "merged"
         width = self.context.target.search.parallel
-        candidates = self.context.state.issues[issue.id].candidates
         levels = {"execution": FIRST_STAGE_LEVELS, "acceptance": ALL_LEVELS}.get(stage, STAGE_LEVELS)
-        winner = next((c for c in candidates.values() if c.merged), None)
+        winner = next((c for c in self._candidates(issue) if c.merged), None)
         if not winner:
             self._at_once(lambda index: self.inner.prepare(issue, index), range(width))
             passed = (self.inner.gate(issue, index, "stage", levels) for index in range(width))
             winner = next((candidate for candidate in passed if candidate), None)
-        for candidate in candidates.values():
+        for candidate in self._candidates(issue):
             if winner and candidate is not winner and not candidate.decided:
                 self.inner.discard(candidate, f"{winner.id} passed first; this one was reviewed, not gated")
         if winner:
@@ -127,18 +134,19 @@ class Orchestrator:
                 return
 
     def improve_once(self, number: int) -> e.RoundClosed:
-        if reason := self.context.ledger.soft_reached() or self._target_reached():
-            return self._close_round(number, self.context.state.memory, stop=True, reason=reason)
-        issues, memory, stop = self._dispatch(number)
+        opened = self.context.state.opened.get(number)
+        if not opened:
+            if reason := self.context.ledger.soft_reached() or self._target_reached():
+                return self._close_round(number, self.context.state.memory, stop=True, reason=reason)
+            opened = self.context.journal.append(self._dispatch(number))
+        issues = [self._open(issue) for issue in opened.issues]
         if issues:
             self._try(number, issues)
-        return self._close_round(number, memory, stop=stop or not issues, reason="" if issues else "no open direction")
+        reason = "" if issues else "no open direction"
+        return self._close_round(number, opened.memory, stop=opened.stop or not issues, reason=reason)
 
-    def _dispatch(self, number: int) -> tuple[list[e.Issue], str, bool]:
+    def _dispatch(self, number: int) -> e.RoundOpened:
         """The round's issues: the evaluator's hypotheses in the orchestrator's order."""
-        opened = [i.issue for i in self.context.state.issues.values() if i.issue.round == number]
-        if opened:
-            return opened, self.context.state.memory, False
         hypotheses = self._hypotheses()
         brief = OrchestratorBrief(
             run=self.context.files.root.name,
@@ -151,12 +159,15 @@ class Orchestrator:
         )
         answer, _ = self.inner.ask(brief, OrchestratorAnswer, None, None)
         issues = policy.round_issues(number, hypotheses.hypotheses, answer.dispatch, self.context.workspace.tip())
-        return [self._open(issue) for issue in issues], answer.memory, answer.stop
+        return e.RoundOpened(round=number, issues=tuple(issues), memory=answer.memory, stop=answer.stop)
 
     def _hypotheses(self) -> EvaluatorAnswer:
         incumbent = self.context.state.merges[-1]
         if incumbent.tree not in self.context.state.profiles:
+            self.context.ledger.check()
+            self.context.note("profile of the incumbent")
             profile = self.crew.profile(self.context.engine_job(incumbent.commit, incumbent.tree))
+            self.context.journal.append(e.DeviceUsed(what="profile", seconds=profile.device_seconds))
             self.context.journal.append(e.ProfileMade(tree=incumbent.tree, profile=profile))
         plan, state = self.context.plan, self.context.state
         brief = EvaluatorBrief(
@@ -179,7 +190,15 @@ class Orchestrator:
         """The incumbent's objective: as its benchmark measured it, or the profiled step where that is the same."""
         if self.context.plan.metric.startswith("tpot"):
             return step_ms
-        return self.context.state.incumbent_objective
+        return self._incumbent_objective()
+
+    def _incumbent_objective(self) -> float | None:
+        """What the latest benchmark with the tree on main in it says of the objective; None before the first."""
+        state = self.context.state
+        rounds = [made for made in state.benchmarks if made.purpose == "round" and state.merges]
+        if rounds and rounds[-1].round > state.round_of(state.merges[-1].candidate):
+            return objective_of(rounds[-1].benchmark, "incumbent", self.context.plan)
+        return state.incumbent_objective
 
     def _try(self, number: int, issues: list[e.Issue]) -> None:
         """Gates, then one paired benchmark of all that passed against the incumbent, then the acceptance of those
@@ -194,14 +213,14 @@ class Orchestrator:
             arms += [Arm(name=c.id, engine=self.context.job_of(c)) for c in passed]
             benchmark = self.measure("round", number, arms)
         if benchmark:
-            self.queue.decide(benchmark, passed)
+            self.queue.decide(benchmark, [c for issue in issues for c in self._candidates(issue)])
         for issue in issues:
-            merged = any(c.merged for c in self.context.state.issues[issue.id].candidates.values())
+            merged = any(candidate.merged for candidate in self._candidates(issue))
             self._close(issue, "merged" if merged else "nothing_kept")
 
     def _target_reached(self) -> str:
         target, plan = self.context.target.objective.target, self.context.plan
-        measured = self.context.state.incumbent_objective
+        measured = self._incumbent_objective()
         if target is None or measured is None:
             return ""
         reached = measured <= target if plan.direction == "min" else measured >= target
@@ -213,20 +232,28 @@ class Orchestrator:
     # --- the end --------------------------------------------------------------------------------------------------
 
     def release(self) -> bool:
-        """The full acceptance of the tree on main, its benchmark against Hugging Face, and the engine's folder."""
+        """The full acceptance of the tree on main, its benchmark against Hugging Face, and the engine's folder. Where
+        the latest tree fails it, the one before is tried: a late merge must not cost the whole run its engine."""
         if self.context.state.released:
             return True
-        merged = self.context.state.merges[-1]
+        return any(self._release(merged) for merged in reversed(self.context.state.whole_engines))
+
+    def _release(self, merged: e.Merged) -> bool:
         candidate = self.context.state.candidates[merged.candidate]
         verdict = candidate.verdicts.get("release") or self.inner.verify(candidate, "release", ALL_LEVELS, merged)
         if not verdict.passed:
             return False
-        benchmark = self.context.state.benchmark("release", 0)
+        benchmark = self.context.state.benchmark("release", 0, candidate.id)
         if not benchmark:
             arms = [Arm(name="engine", engine=self.context.engine_job(merged.commit, merged.tree)), HUGGINGFACE]
-            benchmark = self.measure("release", 0, arms)
+            benchmark = self.measure("release", 0, arms, candidate.id)
+        result = next(arm for arm in benchmark.arms if arm.arm == "engine")
+        if result.status != "OK":  # its answers while the clock ran were not those that the gates saw
+            return False
         path = write_engine(self.context, merged, verdict, benchmark)
-        self.context.journal.append(e.EngineReleased(path=path, tree=merged.tree, commit=merged.commit))
+        self.context.journal.append(
+            e.EngineReleased(path=path, tree=merged.tree, commit=merged.commit, candidate=candidate.id)
+        )
         return True
 
     def consolidate(self) -> None:
@@ -238,6 +265,9 @@ class Orchestrator:
         self.context.journal.append(e.Consolidated(version=outcome.version, rows=outcome.rows))
 
     # --- small things ---------------------------------------------------------------------------------------------
+
+    def _candidates(self, issue: e.Issue) -> list[Candidate]:
+        return list(self.context.state.issues[issue.id].candidates.values())
 
     def _open(self, issue: e.Issue) -> e.Issue:
         """Opens an issue, or returns the one of that id that is open already (its base is where it started)."""

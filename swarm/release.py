@@ -7,6 +7,7 @@ from pathlib import Path
 from ckb.facts import Frozen
 from ckb.hashing import sha256, sha256_json
 from ckb.records import Choice
+from ckb.space import selection
 from gpu_actors.jobs import Benchmark, Verdict
 from roles.briefs import Span
 from swarm.context import Context
@@ -41,7 +42,8 @@ class Manifest(Frozen):
     authors: tuple[str, ...]
     """Who answered as implementer for the tree: composer, litellm, ..."""
     spans: tuple[Span, ...]
-    """Bill of materials: which lines came from which fragment."""
+    """Bill of materials: which lines came from which fragment. Empty for a merge of several candidates: its lines are
+    those of no one author's answer."""
     files: dict[str, str]
     """File -> sha256."""
     lines: int
@@ -77,7 +79,7 @@ def manifest_of(
     context: Context, name: str, merged: Merged, files: dict[str, str], verdict: Verdict, benchmark: Benchmark
 ) -> Manifest:
     submitted = context.state.candidates[merged.candidate].submitted
-    used = {span.fragment for span in submitted.spans}
+    spans = submitted.spans if submitted.tree == merged.tree else ()
     return Manifest(
         engine=name,
         tree=merged.tree,
@@ -90,15 +92,27 @@ def manifest_of(
         contracts={
             i: sha256_json(context.knowledge.contracts[i].model_dump(mode="json")) for i in context.plan.contract_ids
         },
-        fragments={i: sha256_json(context.knowledge.fragments[i].model_dump(mode="json")) for i in sorted(used)},
+        fragments={
+            i: sha256_json(context.knowledge.fragments[i].model_dump(mode="json")) for i in composed_of(context, merged)
+        },
         choices=merged.choices,
         authors=tuple(sorted({context.state.candidates[m.candidate].submitted.author for m in context.state.merges})),
-        spans=submitted.spans,
+        spans=spans,
         files={path: sha256(text.encode()) for path, text in sorted(files.items())},
         lines=sum(text.count("\n") for text in files.values()),
         verdict=verdict,
         benchmark=benchmark,
     )
+
+
+def composed_of(context: Context, merged: Merged) -> list[str]:
+    """Ids of the fragments that a composed tree consists of, from the choices that it was made with."""
+    submitted = context.state.candidates[merged.candidate].submitted
+    if not submitted.spans:
+        return []
+    contracts = [context.knowledge.contracts[name] for name in context.plan.contract_ids]
+    used = selection(contracts, context.knowledge.fragments.values(), context.facts, merged.choices)
+    return sorted(fragment.id for _, fragment in used)
 
 
 def publish(draft: Path, place: Path) -> None:

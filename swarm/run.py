@@ -10,18 +10,22 @@ from importlib.metadata import version
 from pathlib import Path
 
 import ray
+from ray.exceptions import RayActorError
 
 from ckb.build import read_knowledge_at
+from ckb.checkpoint import read_checkpoint
 from ckb.errors import UserError
+from ckb.schemas import ModelFamily
 from ckb.store import Store
 from swarm import events as e
 from swarm.cluster import cluster
-from swarm.context import Context, RunFiles
+from swarm.context import Context, RunFiles, asked
 from swarm.crew import RayCrew, get
 from swarm.journal import read_events
 from swarm.orchestrator import Orchestrator
 from swarm.paths import runs_dir, store_dir
-from swarm.plan import Plan
+from swarm.plan import Plan, headers_sha256
+from swarm.platform import detect
 from swarm.progress import Progress
 from swarm.report import write_report
 from swarm.state import RunState
@@ -40,29 +44,55 @@ def new_run_dir(target_name: str) -> Path:
 def generate(target: Target, name: str, plan: Plan, run_dir: Path | None = None) -> e.RunFinished:
     """A new run of a Target whose plan has been made. Raises UserError for what the user must mend."""
     files = RunFiles((run_dir or new_run_dir(name)).absolute())
-    files.write(target, plan)
-    return drive(files, name)
+    files.write(name, target, plan)
+    return drive(files)
 
 
 def resume(run_dir: Path) -> e.RunFinished:
     """Goes on with a run whose driver ended, however it ended."""
     files = RunFiles(run_dir.absolute())
-    if not files.plan.exists():
-        raise UserError(f"{run_dir} holds no run: there is no plan.json in it. `enginesmith status` lists the runs.")
-    return drive(files, files.root.name)
+    check_unchanged(files)
+    return drive(files)
 
 
-def drive(files: RunFiles, name: str) -> e.RunFinished:
+def check_unchanged(files: RunFiles) -> None:
+    """Raises UserError when the run would go on with something else than it was planned for."""
+    identity, target, plan = files.read_identity(), files.read_target(), files.read_plan()
+    if plan.sha256 != identity.plan:
+        raise UserError(f"{files.plan} was changed after it was frozen (hash {plan.sha256}, frozen {identity.plan})")
+    if asked(target) != identity.asked:
+        raise UserError(
+            f"{files.target} was changed in more than its budget since the run began: restore it, or start a new run"
+        )
+    families = Store(store_dir()).rows(ModelFamily, plan.ckb_version)
+    if headers_sha256(read_checkpoint(target.checkpoint, families)) != plan.checkpoint:
+        raise UserError(f"model.path: {target.checkpoint} is not the checkpoint that the run was planned for")
+    here = detect(target.hardware.accelerator, target.hardware.count)
+    planned = plan.facts.platform
+    if (here.name, here.cores, here.isa) != (planned.name, planned.cores, planned.isa):
+        raise UserError(
+            f"the run was planned for {planned.name} with {planned.cores} core(s), and this is {here.name} with "
+            f"{here.cores}: resume it there, or start a new run here"
+        )
+
+
+def drive(files: RunFiles) -> e.RunFinished:
     """Everything that needs Ray."""
     target = files.read_target()
     with Progress(target.budget) as progress, cluster(target):
-        actor = ray.remote(num_cpus=0, max_concurrency=1)(OrchestratorProcess).remote(str(files.root), name)
+        actor = ray.remote(num_cpus=0, max_concurrency=1)(OrchestratorProcess).remote(str(files.root))
         outcome = actor.run.remote()
         tail = JournalTail(files)
         while not ray.wait([outcome], timeout=POLL_S)[0]:
             tail.show(progress)
         tail.show(progress)
-        finished: e.RunFinished = get(outcome)
+        try:
+            finished: e.RunFinished = get(outcome)
+        except RayActorError as error:
+            raise UserError(
+                f"the orchestrator's process ended ({error.__class__.__name__}: out of memory, or killed). Nothing is "
+                f"lost: go on with `enginesmith resume {files.root}`"
+            ) from error
     write_report(files.root)
     return finished
 
@@ -70,20 +100,17 @@ def drive(files: RunFiles, name: str) -> e.RunFinished:
 class OrchestratorProcess:
     """The orchestrator with what it works on, in the process where it runs."""
 
-    def __init__(self, run_dir: str, name: str):
+    def __init__(self, run_dir: str):
         self._files = RunFiles(Path(run_dir))
-        self._name = name
 
     def run(self) -> e.RunFinished:
-        plan = self._files.read_plan()
+        identity, plan = self._files.read_identity(), self._files.read_plan()
         context = Context(self._files, read_knowledge_at(Store(store_dir()), plan.ckb_version))
         if not context.state.started:
-            context.journal.append(
-                e.RunStarted(target=self._name, host=socket.gethostname(), version=version("enginesmith"))
-            )
+            host, own = socket.gethostname(), version("enginesmith")
+            context.journal.append(e.RunStarted(run=identity.id, target=identity.target, host=host, version=own))
+        if not context.state.plan:
             context.journal.append(e.PlanFrozen(plan=plan.sha256, ckb_version=plan.ckb_version))
-        if context.state.plan and context.state.plan.plan != plan.sha256:
-            raise UserError(f"{self._files.plan} was changed after it was frozen: its hash is {plan.sha256}")
         budget, state = context.target.budget, context.state
         crew = RayCrew(context.target, self._files.transcripts, budget.usd - state.usd, budget.tokens - state.tokens)
         return Orchestrator(context, crew).run()

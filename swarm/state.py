@@ -45,6 +45,8 @@ class RunState:
     benchmarks: list[e.BenchmarkMade] = field(default_factory=list)
     profiles: dict[str, Profile] = field(default_factory=dict)
     """By tree."""
+    opened: dict[int, e.RoundOpened] = field(default_factory=dict)
+    """By round."""
     rounds: list[e.RoundClosed] = field(default_factory=list)
     merges: list[e.Merged] = field(default_factory=list)
     roles: list[e.RoleCalled] = field(default_factory=list)
@@ -70,6 +72,19 @@ class RunState:
         return [c.submitted.choices for c in self.candidates.values()]
 
     @property
+    def whole_engines(self) -> list[e.Merged]:
+        """The merges that left a whole engine on main, in order: that of the acceptance stage and all after it."""
+        whole = ("acceptance", "performance")
+        return [m for m in self.merges if self._issue_of(m.candidate).stage in whole]
+
+    def round_of(self, candidate: str) -> int:
+        """The round that a candidate belongs to; 0 for the stages."""
+        return self._issue_of(candidate).round
+
+    def _issue_of(self, candidate: str) -> e.Issue:
+        return self.issues[self.candidates[candidate].submitted.issue].issue
+
+    @property
     def incumbent_objective(self) -> float | None:
         """The objective of the tree on main, as it was measured when it was kept."""
         decided = self.incumbent.decided if self.incumbent else None
@@ -79,6 +94,11 @@ class RunState:
         """The benchmark that was made for this purpose in this round, if it was made."""
         key = (purpose, number, candidate)
         return next((b.benchmark for b in self.benchmarks if (b.purpose, b.round, b.candidate) == key), None)
+
+    @property
+    def final_benchmark(self) -> Benchmark | None:
+        """The latest benchmark of an engine that was about to be released."""
+        return next((b.benchmark for b in reversed(self.benchmarks) if b.purpose == "release"), None)
 
     def round_lines(self, number: int) -> tuple[str, ...]:
         """One line for each candidate of a round: the change and what became of it."""
@@ -141,6 +161,8 @@ class RunState:
                 self.finished = event
             case e.BenchmarkMade():
                 self.benchmarks.append(event)
+            case e.RoundOpened(round=number):
+                self.opened[number] = event
             case e.RoundClosed():
                 self.rounds.append(event)
             case e.RoleCalled():

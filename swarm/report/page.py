@@ -69,7 +69,7 @@ def render(run: str, state: RunState, plan: Plan, metric: Metric, target: str, l
 
     `run` is the name of the run's folder, `target` the resolved Target as YAML, `lines` the released engine's files.
     """
-    final = state.benchmark("release", 0)
+    final = state.final_benchmark
     shots = views.shots(state, incumbent_values(state, plan), plan.unit)
     levels = reference_levels(state, plan)
     merged = state.incumbent

@@ -82,7 +82,8 @@ def benchmark_tables(benchmark: Benchmark, plan: Plan) -> tuple[ScenarioTable, .
 def scenario_table(benchmark: Benchmark, plan: Plan, scenario: Scenario) -> ScenarioTable:
     cell = (scenario.prompt_tokens, scenario.new_tokens)
     rows = tuple(row for row in benchmark.rows if (row.prompt_tokens, row.new_tokens) == cell)
-    speeds = compare(benchmark.model_copy(update={"rows": rows}), plan, against=REFERENCE)
+    alone = plan.model_copy(update={"scenarios": (scenario,)})
+    speeds = compare(benchmark.model_copy(update={"rows": rows}), alone, against=REFERENCE)
     arms = []
     for result in benchmark.arms:
         mine = [row for row in rows if row.arm == result.arm]

@@ -119,9 +119,9 @@ class Example:
             yield event.model_copy(update={"at": self.now, "epoch": 1})
 
     def story(self) -> Iterator[e.AnyEvent]:
-        yield e.RunStarted(target="smollm2-135m-cpu", host="bench-01", version="0.1.0")
+        yield e.RunStarted(run=digest("run"), target="smollm2-135m-cpu", host="bench-01", version="0.1.0")
         yield e.PlanFrozen(plan=digest("plan"), ckb_version=1)
-        yield e.DeviceUsed(what="reference", seconds=31.5)
+        yield e.DeviceUsed(what="verify", seconds=31.5)
         yield e.BenchmarkMade(purpose="baseline", benchmark=self.benchmark({"huggingface": 104.0}))
         for number in range(1, len(STAGES) + 1):
             yield from self.stage(f"s{number}", number)
@@ -132,7 +132,9 @@ class Example:
         yield self.verdict(self.merged, "release", STAGES)
         arms = {"engine": self.tpot, "huggingface": 103.0}
         yield e.BenchmarkMade(purpose="release", benchmark=self.benchmark(arms))
-        yield e.EngineReleased(path="engines/smollm2-135m-cpu/engine_1f2e3d4c", tree=digest("t"), commit=self.tip)
+        yield e.EngineReleased(
+            path="engines/smollm2-135m-cpu/engine_1f2e3d4c", tree=digest("t"), commit=self.tip, candidate=self.merged
+        )
         yield e.Consolidated(version=2, rows={"experience": 6, "traces": 48, "solutions": 1, "runs": 1})
         yield e.RunFinished(outcome="accepted")
 
