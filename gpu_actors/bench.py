@@ -46,8 +46,7 @@ def bench_engine(
 
 
 def valid_rows(benchmark: Benchmark, arm: str, scenario: tuple[int, int]) -> list[Row]:
-    rows = [row for row in benchmark.rows if row.arm == arm and (row.prompt_tokens, row.new_tokens) == scenario]
-    return [row for row in rows if row.void is None]
+    return [row for row in benchmark.counted if row.arm == arm and (row.prompt_tokens, row.new_tokens) == scenario]
 
 
 def scenarios_of(benchmark: Benchmark) -> list[tuple[int, int]]:
@@ -84,7 +83,7 @@ def cells(benchmark: Benchmark, facts: Facts, rows: list[Row], arm: str, scenari
 
 
 def ratio_text(benchmark: Benchmark, arm: str, scenario: tuple[int, int]) -> str:
-    """Decode speed over Hugging Face's, of the repeats that both have, with a 95% bootstrap interval."""
+    """Decode speed over Hugging Face's, of the repeats that both have, with a 95% interval."""
     mine, theirs = ({r.repeat: r.tpot_ms for r in valid_rows(benchmark, a, scenario)} for a in (arm, REFERENCE))
     shared = sorted(mine.keys() & theirs.keys())
     if arm == REFERENCE or not shared:

@@ -139,7 +139,7 @@ class Benchmarker:
             self._rows += rows
             spoiled = any(row.void for row in rows)
             if spoiled and spare > 0:
-                spare -= 1  # again, on other prompts; the void rows stay in the record
+                spare -= 1  # again, on other prompts; the spoiled group stays in the record
             else:
                 repeat += 1
 
@@ -148,19 +148,20 @@ class Benchmarker:
         seed = self.job.seed * 100_003 + self._groups
         (prompt,) = prompts.cut(Path(self.job.checkpoint), [scenario.prompt_tokens], seed)
         active = self._active
-        turn = self._groups % len(active) if active else 0
+        group = self._groups
+        turn = group % len(active) if active else 0
         self._groups += 1
         rows = []
         for entrant in active[turn:] + active[:turn]:
             try:
-                row = self._time(entrant, scenario, prompt, repeat or 0)
+                row = self._time(entrant, scenario, prompt, repeat or 0, group)
                 if repeat is not None:
                     rows.append(row)
             except ChildFailure as failure:
                 entrant.drop(failure)
         return rows
 
-    def _time(self, entrant: Entrant, scenario: Scenario, prompt: list[int], repeat: int) -> Row:
+    def _time(self, entrant: Entrant, scenario: Scenario, prompt: list[int], repeat: int, group: int) -> Row:
         self._timed += 1
         load = ForeignLoad(entrant.runner.child)
         start = time.perf_counter_ns()
@@ -181,6 +182,7 @@ class Benchmarker:
             prompt_tokens=scenario.prompt_tokens,
             new_tokens=scenario.new_tokens,
             repeat=repeat,
+            group=group,
             order=self._timed,
             ttft_ms=first,
             tpot_ms=tpot,

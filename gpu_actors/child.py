@@ -37,6 +37,10 @@ class ChildFailure(Exception):
         self.trace = trace
         super().__init__(message)
 
+    def __reduce__(self) -> tuple[type["ChildFailure"], tuple[Kind, str, str, str]]:
+        """Exceptions are pickled with their message alone, which can't be read back here: it must cross processes."""
+        return type(self), (self.kind, str(self), self.error_type, self.trace)
+
 
 @dataclass(frozen=True)
 class Reply:

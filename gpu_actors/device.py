@@ -1,11 +1,13 @@
 """A device: the plain class that an actor is made of. It leases the hardware, judges, times and profiles."""
 
+import os
+import time
 from pathlib import Path
 
 from benchmarks import prompts
 from ckb.facts import Facts
 from gpu_actors.benchmarker import Benchmarker
-from gpu_actors.child import ENGINE, Child
+from gpu_actors.child import ENGINE, Child, ChildFailure
 from gpu_actors.gates.acceptance import Plan
 from gpu_actors.jobs import Benchmark, BenchmarkJob, EngineJob, Profile, Verdict, VerifyJob
 from gpu_actors.lease import FOLDER, Lease, physical_devices
@@ -20,12 +22,14 @@ PROFILE_STEPS = 16
 class Device:
     """One device group of one host. No method imports torch here: tensors live in child processes."""
 
-    def __init__(self, name: str, cache_dir: str | Path, lease_dir: Path = FOLDER):
+    def __init__(self, name: str, cache_dir: str | Path, lease_dir: Path = FOLDER, now: Path | None = None):
         """`name`: the accelerator, cpu or cuda. `cache_dir`: reference outputs and compiled kernels. `lease_dir`: lock
-        files; another folder than the host's own is for tests, whose timings mean nothing."""
+        files; another folder than the host's own is for tests, whose timings mean nothing. `now`: file that says, as
+        one line, that another run's lease is being waited for; whoever begins something else writes over it."""
         self.name = name
         self._cache_dir = Path(cache_dir)
         self._lease_dir = lease_dir
+        self._now = now
 
     def __repr__(self) -> str:
         return f"device {self.name}"
@@ -33,24 +37,38 @@ class Device:
     def verify(self, job: VerifyJob) -> Verdict:
         """Runs the gates. A wrong candidate is a Verdict, never an exception."""
         with self._lease(exclusive=False):
-            return Verifier(self._cache_dir).verify(job)
+            start = time.monotonic()
+            verdict = Verifier(self._cache_dir).verify(job)
+        return verdict.model_copy(update={"device_seconds": time.monotonic() - start})
 
     def benchmark(self, job: BenchmarkJob) -> Benchmark:
         """Times the arms in turn while nobody else of ours uses the device."""
         with self._lease(exclusive=True):
-            return Benchmarker(job, self._cache_dir).run()
+            start = time.monotonic()
+            benchmark = Benchmarker(job, self._cache_dir).run()
+        return benchmark.model_copy(update={"device_seconds": time.monotonic() - start})
 
     def profile(self, job: EngineJob) -> Profile:
-        """Where a decode step's time goes. Raises ChildFailure for an engine that no gate has passed."""
+        """Where a decode step's time goes. An engine that fails under the profiler is a Profile that says so."""
+        with self._lease(exclusive=True):
+            start = time.monotonic()
+            try:
+                profile = self._profile(job)
+            except ChildFailure as failure:
+                profile = Profile(shares={}, step_ms=0.0, failure=f"{failure.kind}: {failure}"[:500])
+        return profile.model_copy(update={"device_seconds": time.monotonic() - start})
+
+    def _profile(self, job: EngineJob) -> Profile:
+        """Raises ChildFailure."""
         context = job.facts.workload.max_context
         length = min(PROFILE_PROMPT, context // 2)
         (prompt,) = prompts.cut(Path(job.checkpoint), [length], seed=0)
         steps = min(PROFILE_STEPS, context - length - 1)
-        with self._lease(exclusive=True), Child(ENGINE, confinement(job, self._cache_dir)) as child:
+        with Child(ENGINE, confinement(job, self._cache_dir)) as child:
             child.call("open", 60.0, tree_dir=job.tree_dir, threads=job.facts.platform.cores)
             arguments = {"checkpoint": job.checkpoint, "prompt": prompt, "steps": steps, "capacity": context}
             found = child.call("profile", 300.0, **arguments)
-        return Profile(shares=found.value("shares", dict[str, float]), step_ms=found.value("step_ms", float))
+            return Profile(shares=found.value("shares", dict[str, float]), step_ms=found.value("step_ms", float))
 
     def reference(self, checkpoint: str, facts: Facts) -> float:
         """Has Hugging Face answer everything that the screen acceptance asks, so that later verdicts find it cached.
@@ -67,4 +85,12 @@ class Device:
             return ceiling.gb_s
 
     def _lease(self, *, exclusive: bool) -> Lease:
-        return Lease(physical_devices(self.name), exclusive=exclusive, folder=self._lease_dir)
+        devices = physical_devices(self.name)
+        return Lease(devices, exclusive=exclusive, folder=self._lease_dir, on_wait=self._say)
+
+    def _say(self, words: str) -> None:
+        """Replaces the file in one step: whoever shows it must never find half a line."""
+        if self._now:
+            written = self._now.with_name(f"{self._now.name}.{os.getpid()}")
+            written.write_text(words + "\n")
+            written.replace(self._now)

@@ -87,6 +87,8 @@ class Verdict(Frozen):
     gates: tuple[GateResult, ...] = Field(min_length=1)
     sandbox: str
     """The isolation that was in force, in words."""
+    device_seconds: float = 0.0
+    """Time for which the device was leased: waiting for it is not in it."""
 
     @model_validator(mode="after")
     def levels_are_covered(self) -> "Verdict":
@@ -136,6 +138,8 @@ class Row(Frozen):
     prompt_tokens: int
     new_tokens: int
     repeat: int
+    group: int = 0
+    """Which group of the run, warm-ups counted: what was timed beside each other, on one prompt."""
     order: int
     """Position in the whole run: shows that the arms took turns."""
     ttft_ms: float
@@ -156,6 +160,8 @@ class UserRow(Frozen):
 
     arm: str
     repeat: int
+    group: int = 0
+    """Which group of the user's benchmark: what was run beside each other."""
     order: int
     """Position among the runs of the user's benchmark: shows that the arms took turns."""
     metrics: dict[str, float]
@@ -191,10 +197,39 @@ class Benchmark(Frozen):
     """What the prompts were, in words."""
     device: str
     seconds: float
+    device_seconds: float = 0.0
+    """Time for which the device was leased: waiting for it is not in it."""
+
+    @property
+    def counted(self) -> tuple[Row, ...]:
+        """The valid rows of each repeat's last group. What a group that was spoiled and measured again left behind has
+        no partner on its own prompt, so it counts for no arm."""
+        last: dict[tuple[int, int, int], int] = {}
+        for row in self.rows:
+            key = (row.prompt_tokens, row.new_tokens, row.repeat)
+            last[key] = max(last.get(key, 0), row.group)
+        return tuple(
+            row
+            for row in self.rows
+            if row.void is None and row.group == last[row.prompt_tokens, row.new_tokens, row.repeat]
+        )
+
+    @property
+    def counted_user_rows(self) -> tuple[UserRow, ...]:
+        """The valid runs of the user's benchmark of each repeat's last group."""
+        last: dict[int, int] = {}
+        for row in self.user_rows:
+            last[row.repeat] = max(last.get(row.repeat, 0), row.group)
+        return tuple(row for row in self.user_rows if row.void is None and row.group == last[row.repeat])
 
 
 class Profile(Frozen):
     """Where a decode step's time goes."""
 
     shares: dict[str, float]
+    """Part of a step -> share of its time; empty when the engine failed under the profiler."""
     step_ms: float
+    failure: str = ""
+    """How the engine failed under the profiler, or empty."""
+    device_seconds: float = 0.0
+    """Time for which the device was leased: waiting for it is not in it."""

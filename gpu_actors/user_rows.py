@@ -41,16 +41,17 @@ class UserRounds:
         """Every engine once, in an order that rotates. Returns whether foreign load spoiled any of them."""
         names = list(self._engines)
         first = turn % len(names)
-        spoiled = [self._time(name, self._engines[name], repeat) for name in names[first:] + names[:first]]
+        spoiled = [self._time(name, self._engines[name], repeat, turn) for name in names[first:] + names[:first]]
         return any(spoiled)
 
-    def _time(self, name: str, engine: EngineJob, repeat: int) -> bool:
+    def _time(self, name: str, engine: EngineJob, repeat: int, group: int) -> bool:
         load = ForeignLoad()
         metrics, failure = self._measure(engine)
         foreign = load.share()
         loud = foreign > FOREIGN_LIMIT
         void = failure or (f"foreign processes used {foreign:.0%} of the machine" if loud else None)
-        self._rows.append(UserRow(arm=name, repeat=repeat, order=len(self._rows) + 1, metrics=metrics, void=void))
+        place = {"repeat": repeat, "group": group, "order": len(self._rows) + 1}
+        self._rows.append(UserRow(arm=name, **place, metrics=metrics, void=void))
         if failure:
             del self._engines[name]
         return loud and not failure

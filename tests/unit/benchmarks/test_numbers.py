@@ -1,5 +1,6 @@
 """Metrics, statistics, floors and prompts."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from tokenizers import Tokenizer
 from benchmarks import prompts
 from benchmarks.metrics import METRICS, find_metric, goodput, user_metric
 from benchmarks.roofline.floor import Machine, floor, prefill_flops
-from benchmarks.stats import paired_ratio, percentile, summarise
+from benchmarks.stats import log_ratio, paired_ratio, percentile, summarise
 from ckb.errors import UserError
 from tests.unit.gpu_actors import tiny
 
@@ -85,12 +86,25 @@ def test_percentiles_and_spreads() -> None:
 def test_a_paired_interval_sees_through_drift_that_both_sides_share() -> None:
     drift = [1.0, 1.5, 2.0, 3.0, 2.5]
     ratio = paired_ratio([20 * d for d in drift], [10 * d * (1 + 0.01 * (i % 2)) for i, d in enumerate(drift)])
-    assert 1.97 < ratio.low <= ratio.value <= ratio.high <= 2.0
-    assert ratio == paired_ratio([20 * d for d in drift], [10 * d * (1 + 0.01 * (i % 2)) for i, d in enumerate(drift)])
+    assert 1.97 < ratio.low < ratio.value < ratio.high < 2.01
     wide = paired_ratio([1.0, 2.0, 1.0], [1.5, 1.0, 1.2])
     assert wide.low < 1 < wide.high
     with pytest.raises(ValueError, match="no pairs"):
         paired_ratio([], [])
+
+
+def test_the_interval_of_three_pairs_is_students_and_that_of_one_pair_says_nothing() -> None:
+    logs = [0.1, 0.2, 0.3]
+    half = 4.303 * 0.1 / 3**0.5
+    found = log_ratio([logs])
+    assert [math.log(x) for x in (found.low, found.value, found.high)] == pytest.approx([0.2 - half, 0.2, 0.2 + half])
+    even = log_ratio([logs, logs, logs])
+    assert math.log(even.high / even.value) == pytest.approx(2.447 * 0.1 / 3), "three cells: 6 degrees of freedom"
+    noisy = log_ratio([logs, [0.2, 0.2, 0.2]])
+    assert math.log(noisy.high / noisy.value) == pytest.approx(half / 2), "a quiet cell lends no degrees of freedom"
+    alone = paired_ratio([2.0], [1.0])
+    assert (alone.low, alone.value, alone.high) == pytest.approx((0.001, 2.0, 1000.0))
+    assert log_ratio([logs, [5.0]]).low == pytest.approx(0.001)
 
 
 def test_the_floor_is_bytes_over_bandwidth_and_operations_over_rate() -> None:

@@ -1,5 +1,6 @@
 """Whatever a child does instead of answering is a typed failure, and never an exception of another kind."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -98,3 +99,15 @@ def test_anything_else_than_an_answer_is_a_failure_that_names_it(
         assert not child.sandbox.running
         with pytest.raises(ChildFailure, match="had ended before"):
             child.call("add", 1.0)
+
+
+def test_a_failure_crosses_processes_whole() -> None:
+    failure = ChildFailure("RAISED", "ValueError: no", "ValueError", "line 1")
+    found = pickle.loads(pickle.dumps(failure))
+    assert type(found) is ChildFailure
+    assert (found.kind, str(found), found.error_type, found.trace) == (
+        "RAISED",
+        "ValueError: no",
+        "ValueError",
+        "line 1",
+    )

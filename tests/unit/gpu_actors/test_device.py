@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -93,6 +95,10 @@ def test_arms_take_turns_on_the_same_prompts_and_wrong_ones_are_rows_that_do_not
     assert turns[:2] != turns[2:4], "the order rotates"
     assert sorted(turns[:2]) == sorted(turns[2:4]) == ["right", "rubbish"]
     assert found.read_gb_s > 1
+    groups = [{row.group for row in found.rows if row.order in (first, first + 1)} for first in (3, 5)]
+    assert [len(group) for group in groups] == [1, 1], "what was timed beside each other is of one group"
+    assert groups[0] != groups[1]
+    assert found.device_seconds >= found.seconds
 
 
 def test_a_profile_names_the_parts_of_a_step(work: Path) -> None:
@@ -102,6 +108,33 @@ def test_a_profile_names_the_parts_of_a_step(work: Path) -> None:
     assert found.shares["head"] > found.shares["linear"] / 40, "one of fifteen products is the head's"
     assert sum(found.shares.values()) == pytest.approx(1, abs=0.01)
     assert found.step_ms > 0
+    assert found.device_seconds > 0
+    assert found.failure == ""
+
+
+def test_an_engine_that_dies_under_the_profiler_is_a_row_and_whoever_waited_for_the_device_said_so(
+    work: Path, tmp_path: Path
+) -> None:
+    edit = {"kernels.py": ("    torch.set_num_threads(THREADS)", "    import os; os.abort()")}
+    tree = tiny.write_engine(work / "waits", "llama", edit)  # type: ignore[arg-type]
+    now = tmp_path / "now.txt"
+    device = Device("cpu", work / "cache", tmp_path / "leases", now=now)
+    job = tiny.engine_job(tree, work / "llama")
+    found = device.profile(job)
+    assert found.failure.startswith("CRASHED: the process ended without an answer")
+    assert found.shares == {}
+    assert not now.exists(), "nobody was waited for"
+    start = time.monotonic()
+    with ThreadPoolExecutor(1) as pool:
+        with Lease(("cpu",), exclusive=True, folder=tmp_path / "leases"):
+            asked = pool.submit(device.profile, job)
+            while not now.exists() and time.monotonic() < start + 20:
+                time.sleep(0.05)
+            time.sleep(2)
+        found = asked.result()
+    assert now.read_text() == "waiting for the device cpu: another run on this host holds it\n"
+    assert [path.name for path in tmp_path.glob("now*")] == ["now.txt"]
+    assert 0 < found.device_seconds < time.monotonic() - start - 1.9, "the wait does not count"
 
 
 def row(arm: str, repeat: int, tpot: float, void: str | None = None) -> Row:

@@ -63,6 +63,7 @@ def test_every_engine_takes_its_turn_and_one_that_fails_is_a_void_row(job: Bench
     assert all(not row.void or "foreign processes" in row.void for row in rows if row.arm != "refused")
     order = [row.arm for row in rows if row.arm != "refused"]
     assert order[:2] != order[2:4], "the order rotates"
+    assert [row.group for row in rows if row.arm == "plain"] == list(range(sum(row.arm == "plain" for row in rows)))
     assert [row.order for row in rows] == list(range(1, len(rows) + 1))
 
 

@@ -1,11 +1,18 @@
 """From rows to the objective and to effects: timed metrics, goodput under its objective, and the user's own."""
 
+import math
+import random
+from collections.abc import Sequence
+from statistics import mean
+
 import pytest
 
-from gpu_actors.jobs import ArmResult, Benchmark, Row, UserRow
-from swarm.measure import compare, gain, objective_of
+from benchmarks.metrics import METRICS
+from gpu_actors.jobs import ArmResult, Benchmark, Row, Scenario, UserRow
+from swarm.measure import by_cell, compare, gain, objective_of
 from swarm.merge_queue import why_void
 from swarm.plan import Plan
+from swarm.policies.issue_tracker import gains
 from swarm.report.page import reference_levels
 from swarm.report.tables import user_metrics
 from swarm.state import RunState
@@ -33,8 +40,13 @@ def benchmark(rows: list[Row], user_rows: list[UserRow] | None = None) -> Benchm
     )  # fmt: skip
 
 
+def scenarios(*prompts: int) -> tuple[Scenario, ...]:
+    return tuple(Scenario(prompt_tokens=prompt, new_tokens=10) for prompt in prompts)
+
+
 def plan(**fields: object) -> Plan:
-    return example_plan().model_copy(update=fields)
+    """In tpot_ms on the one scenario that `row` has unless told otherwise."""
+    return example_plan().model_copy(update={"metric": "tpot_ms", "scenarios": scenarios(8), **fields})
 
 
 SPEED = plan(metric="user.speed", direction="max", unit="", bound=None)
@@ -87,9 +99,10 @@ def test_goodput_is_compared_under_the_plans_own_objective() -> None:
 
 def test_a_cell_of_nothing_makes_the_mean_over_cells_nothing() -> None:
     rows = [row("incumbent", 0, 10.0), row("incumbent", 0, 30.0, prompt=64)]
-    goodput = plan(metric="goodput_requests_s", direction="max", unit="requests/s", slo={"tpot_ms": 20.0})
-    assert objective_of(benchmark(rows), "incumbent", goodput) == 0
-    assert objective_of(benchmark(rows), "incumbent", plan(metric="tpot_ms")) == pytest.approx(300**0.5)
+    both = plan(scenarios=scenarios(8, 64))
+    goodput = {"metric": "goodput_requests_s", "direction": "max", "unit": "requests/s", "slo": {"tpot_ms": 20.0}}
+    assert objective_of(benchmark(rows), "incumbent", both.model_copy(update=goodput)) == 0
+    assert objective_of(benchmark(rows), "incumbent", both) == pytest.approx(300**0.5)
 
 
 @pytest.mark.parametrize(
@@ -117,3 +130,83 @@ def test_without_a_bound_no_floor_is_drawn_and_none_is_printed() -> None:
     assert Plan.model_validate_json(SPEED.model_dump_json()).bound is None
     assert SPEED.definition.direction == "max"
     assert "'speed'" in SPEED.definition.definition
+
+
+CELLS = (8, 64)
+
+
+def noisy(rng: random.Random, repeats: int, gain: float, prompts: Sequence[int] = CELLS) -> Benchmark:
+    """Rows with 2% noise on a drift that both arms of a group share; the second cell is three times as noisy."""
+    rows = []
+    for place, prompt in enumerate(prompts):
+        for i in range(repeats):
+            drift = 10.0 * rng.uniform(1, 1.5)
+            theirs, mine = (drift * math.exp(rng.gauss(0, 0.02 * (1 + 2 * place))) for _ in range(2))
+            rows += [row("incumbent", i, theirs, prompt), row("r1-1-c0", i, mine / (1 + gain), prompt)]
+    return benchmark(rows)
+
+
+def share_of_gains(metric: str, repeats: int, gain: float, runs: int, prompts: Sequence[int] = CELLS) -> float:
+    rng = random.Random(7)
+    asked = plan(metric=metric, direction=METRICS[metric].direction, scenarios=scenarios(*prompts))
+    return mean(compare(noisy(rng, repeats, gain, prompts), asked)["r1-1-c0"].low > 0 for _ in range(runs))
+
+
+@pytest.mark.parametrize(("metric", "prompts"), [("tpot_ms", (8,)), ("tpot_ms", CELLS), ("output_tok_s", CELLS)])
+def test_no_effect_clears_zero_in_about_one_case_of_forty(metric: str, prompts: Sequence[int]) -> None:
+    assert 0.002 < share_of_gains(metric, 3, 0.0, 1000, prompts) < 0.033
+
+
+def test_a_gain_of_a_tenth_clears_zero_with_three_pairs() -> None:
+    assert share_of_gains("tpot_ms", 3, 0.10, 200, prompts=(8,)) > 0.75
+
+
+def test_a_tail_needs_six_pairs_to_show_a_gain() -> None:
+    def low(repeats: int) -> float:
+        rows = [
+            row(arm, i, tpot + 0.01 * i) for i in range(repeats) for arm, tpot in (("incumbent", 20.0), (ARMS[1], 10.0))
+        ]
+        return compare(benchmark(rows), plan(metric="tpot_p99_ms"))[ARMS[1]].low
+
+    assert low(5) == 0
+    assert low(6) == pytest.approx(1, rel=0.02)
+
+
+def test_what_was_measured_once_an_arm_is_no_gain_by_itself() -> None:
+    rows = [row(arm, i, 10.0) for i in range(3) for arm in ARMS]
+    measured = benchmark(rows)
+    small = measured.arms[1].model_copy(update={"peak_rss_bytes": 1 << 29})
+    measured = measured.model_copy(update={"arms": (measured.arms[0], small)})
+    found = compare(measured, plan(metric="peak_memory_bytes", unit="bytes"))[ARMS[1]]
+    assert (found.effect, found.objective) == pytest.approx((1.0, 1 << 29))
+    assert -1 < found.low < 0 < found.high < 1000, "finite, since it is stored"
+    assert not gains([found])
+
+
+def test_a_cell_of_the_plan_without_a_pair_or_a_row_is_missed() -> None:
+    rows = [row(arm, i, 10.0) for i in range(3) for arm in ARMS[:2]]
+    both = plan(scenarios=scenarios(8, 64))
+    assert compare(benchmark(rows), both) == {}
+    assert objective_of(benchmark(rows), "incumbent", both) is None
+    other = [row("incumbent", 0, 10.0, prompt=64), row(ARMS[1], 1, 10.0, prompt=64)]
+    assert compare(benchmark(rows + other), both) == {}, "rows, but of no repeat that both have"
+    assert objective_of(benchmark(rows + other), "incumbent", both) == pytest.approx(10.0)
+
+
+def test_of_a_repeat_only_its_last_group_counts_whatever_the_arm() -> None:
+    spoiled = [row("incumbent", 0, 1.0), row(ARMS[1], 0, 9.0).model_copy(update={"void": "foreign load"})]
+    again = [row("incumbent", 0, 20.0), row(ARMS[1], 0, 10.0).model_copy(update={"void": None})]
+    lost = [row("incumbent", 1, 30.0), row(ARMS[1], 1, 10.0)]
+    last = [row("incumbent", 1, 7.0).model_copy(update={"void": "foreign load"}), row(ARMS[1], 1, 5.0)]
+    groups = [spoiled, again, lost, last]
+    rows = [row.model_copy(update={"group": i}) for i, group in enumerate(groups) for row in group]
+    assert {
+        cell: {i: r.tpot_ms for i, r in found.items()} for cell, found in by_cell(benchmark(rows), ARMS[0]).items()
+    } == {(8, 10): {0: 20.0}}
+    assert compare(benchmark(rows), plan())[ARMS[1]].effect == pytest.approx(1.0)
+    printed = [user_row("incumbent", 0, speed=100.0), user_row(ARMS[1], 0, "foreign load", speed=1.0)]
+    printed += [
+        r.model_copy(update={"group": 1})
+        for r in (user_row("incumbent", 0, speed=10.0), user_row(ARMS[1], 0, speed=11.0))
+    ]
+    assert compare(benchmark([], printed), SPEED)[ARMS[1]].effect == pytest.approx(0.1)
