@@ -195,7 +195,7 @@ def test_a_cell_of_the_plan_without_a_pair_or_a_row_is_missed() -> None:
 
 def test_of_a_repeat_only_its_last_group_counts_whatever_the_arm() -> None:
     spoiled = [row("incumbent", 0, 1.0), row(ARMS[1], 0, 9.0).model_copy(update={"void": "foreign load"})]
-    again = [row("incumbent", 0, 20.0), row(ARMS[1], 0, 10.0).model_copy(update={"void": None})]
+    again = [row("incumbent", 0, 20.0), row(ARMS[1], 0, 10.0)]
     lost = [row("incumbent", 1, 30.0), row(ARMS[1], 1, 10.0)]
     last = [row("incumbent", 1, 7.0).model_copy(update={"void": "foreign load"}), row(ARMS[1], 1, 5.0)]
     groups = [spoiled, again, lost, last]
@@ -204,9 +204,11 @@ def test_of_a_repeat_only_its_last_group_counts_whatever_the_arm() -> None:
         cell: {i: r.tpot_ms for i, r in found.items()} for cell, found in by_cell(benchmark(rows), ARMS[0]).items()
     } == {(8, 10): {0: 20.0}}
     assert compare(benchmark(rows), plan())[ARMS[1]].effect == pytest.approx(1.0)
-    printed = [user_row("incumbent", 0, speed=100.0), user_row(ARMS[1], 0, "foreign load", speed=1.0)]
-    printed += [
-        r.model_copy(update={"group": 1})
-        for r in (user_row("incumbent", 0, speed=10.0), user_row(ARMS[1], 0, speed=11.0))
+    runs = [
+        [user_row("incumbent", 0, speed=100.0), user_row(ARMS[1], 0, "foreign load", speed=1.0)],
+        [user_row("incumbent", 0, speed=10.0), user_row(ARMS[1], 0, speed=11.0)],
+        [user_row("incumbent", 1, speed=100.0), user_row(ARMS[1], 1, speed=1.0)],
+        [user_row("incumbent", 1, "foreign load", speed=10.0), user_row(ARMS[1], 1, speed=11.0)],
     ]
+    printed = [run.model_copy(update={"group": i}) for i, group in enumerate(runs) for run in group]
     assert compare(benchmark([], printed), SPEED)[ARMS[1]].effect == pytest.approx(0.1)
