@@ -116,7 +116,7 @@ def test_an_engine_that_dies_under_the_profiler_is_a_row_and_whoever_waited_for_
     work: Path, tmp_path: Path
 ) -> None:
     edit = {"kernels.py": ("    torch.set_num_threads(THREADS)", "    import os; os.abort()")}
-    tree = tiny.write_engine(work / "waits", "llama", edit)  # type: ignore[arg-type]
+    tree = tiny.write_engine(work / "waits", "llama", edit)
     now = tmp_path / "now.txt"
     device = Device("cpu", work / "cache", tmp_path / "leases", now=now)
     job = tiny.engine_job(tree, work / "llama")
