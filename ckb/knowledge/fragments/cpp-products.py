@@ -1,13 +1,12 @@
 # ---
 # contract: cpp-products
-# title: Rows in flight times a few vectors
+# title: Several streams of rows times a few vectors
 # parameters:
-#   ROWS: [1, 2, 4, 8]
-#   SPREAD: [0, 1]
+#   STREAMS: [1, 2, 4, 8]
 #   PREFETCH: [0, 512, 1024, 2048]
 # affects: [linear, head]
 # ---
-SOURCES.append(f"constexpr long ROWS = {ROWS}, SPREAD = {SPREAD}, PREFETCH = {PREFETCH};\n")
+SOURCES.append(f"constexpr long STREAMS = {STREAMS}, PREFETCH = {PREFETCH};\n")
 SOURCES.append(r"""
 // R rows of w, `apart` from each other, times C vectors of length k in the order of weights().
 template <long R, long C>
@@ -35,19 +34,18 @@ static inline void dots(const weight_t* w, long apart, const float* x, long k, f
         }
 }
 
-// Rows `from` to `to` of w [., k] times C vectors; ROWS at once, neighbours or spread over the range.
+// Rows `from` to `to` of w [., k] times C vectors: the range in R parts, one row of each part at a time.
 template <long C, typename Sink>
 static __attribute__((noinline)) void rows(const weight_t* w, const float* x, long k, long from, long to, Sink sink) {
-    constexpr long R = ROWS * C <= 16 ? ROWS : 16 / C;  // more sums than that do not fit into registers
-    const long groups = (to - from) / R, apart = SPREAD ? groups : 1, step = SPREAD ? 1 : R;
+    constexpr long R = STREAMS * C <= 16 ? STREAMS : 16 / C;  // more sums than that do not fit into registers
+    const long part = (to - from) / R;
     float y[R][C];
-    for (long g = 0; g < groups; ++g) {
-        const long n = from + g * step;
-        dots<R, C>(w + n * k, apart * k, x, k, y);
+    for (long n = from; n < from + part; ++n) {
+        dots<R, C>(w + n * k, part * k, x, k, y);
         for (long r = 0; r < R; ++r)
-            for (long c = 0; c < C; ++c) sink(n + r * apart, c, y[r][c]);
+            for (long c = 0; c < C; ++c) sink(n + r * part, c, y[r][c]);
     }
-    for (long n = from + groups * R; n < to; ++n) {
+    for (long n = from + part * R; n < to; ++n) {
         dots<1, C>(w + n * k, k, x, k, y);
         for (long c = 0; c < C; ++c) sink(n, c, y[0][c]);
     }

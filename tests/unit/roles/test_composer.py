@@ -150,13 +150,13 @@ def test_a_hypothesis_changes_what_it_names_and_what_must_go_with_it() -> None:
 def test_two_tuned_parameters_merge_without_conflict(tmp_path: Path) -> None:
     base = compose(brief_of(LLAMA, COMPILED))
     texts = {"base": base.files["kernels.py"]}
-    for name, change in (("ours", {"cpp-products.ROWS": 4}), ("theirs", {"cpp-products.SPREAD": 1})):
+    for name, change in (("ours", {"cpp-products.STREAMS": 4}), ("theirs", {"cpp-products.PREFETCH": 512})):
         texts[name] = compose(brief_of(LLAMA, change, choices=base.choices)).files["kernels.py"]
     for name, text in texts.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     command = ["git", "merge-file", "-p", "ours", "base", "theirs"]
     merged = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    both = compose(brief_of(LLAMA, {"cpp-products.ROWS": 4, "cpp-products.SPREAD": 1}, choices=base.choices))
+    both = compose(brief_of(LLAMA, {"cpp-products.STREAMS": 4, "cpp-products.PREFETCH": 512}, choices=base.choices))
     assert (merged.returncode, merged.stdout) == (0, both.files["kernels.py"])
 
 
@@ -293,7 +293,7 @@ def test_the_evaluator_tunes_what_the_incumbent_uses_and_never_repeats_itself() 
         assert all(h.expected_effect >= 0 for h in hypotheses)
         tried += [choices | h.change for h in hypotheses]
     names = {name for change in tried for name in change if change[name] != choices[name]}
-    assert {"cpp-products.ROWS", "cpp-products.SPREAD", "cpp-products.PREFETCH", "cpp-vectors.LANES"} <= names
+    assert {"cpp-products.STREAMS", "cpp-products.PREFETCH", "cpp-vectors.LANES"} <= names
     plain = compose(brief_of(LLAMA, PLAIN)).choices
     assert not [h for h in evaluate(plain, wanted=50).hypotheses if next(iter(h.change)).startswith("cpp-")]
 
@@ -390,4 +390,4 @@ def test_the_space_follows_the_facts() -> None:
     assert set(open_space(contracts, fragments, bare)) == {"kv_layout", "weight_fusion", "engine.PREFILL_CHUNK"}
     eager = LLAMA.model_copy(update={"workload": LLAMA.workload.model_copy(update={"step": "eager"})})
     assert "step" not in open_space(contracts, fragments, eager)
-    assert complete({"cpp-products.ROWS": 4}, contracts, fragments, eager)["linear"] == "native"
+    assert complete({"cpp-products.STREAMS": 4}, contracts, fragments, eager)["linear"] == "native"
