@@ -121,8 +121,7 @@ class Context:
         self.journal = Journal(files.root, clock)
         self.workspace = Workspace(files.root)
         self.ledger = Ledger(self.target.budget, self.state, clock)
-        if self.state.merges:
-            self.workspace.advance(self.state.merges[-1].commit)
+        self.workspace.restore(self.state.merges[-1].commit if self.state.merges else None)
 
     @property
     def state(self) -> RunState:

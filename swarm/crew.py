@@ -95,10 +95,11 @@ def needs_provider(target: Target) -> bool:
 class RayCrew:
     """The crew as Ray actors; they end with the orchestrator that made them."""
 
-    def __init__(self, target: Target, transcripts: Path, usd: float, tokens: int):
-        """`usd` and `tokens` are what is left of the budget."""
+    def __init__(self, target: Target, transcripts: Path, now: Path, usd: float, tokens: int):
+        """`now`: the file that says what is being done. `usd` and `tokens` are what is left of the budget."""
         self._target = target
         self._transcripts = str(transcripts)
+        self._now = now
         self._purse = None
         if needs_provider(target):
             self._purse = RemotePurse(ray.remote(num_cpus=0, max_concurrency=64)(ProviderProcess).remote(usd, tokens))
@@ -151,7 +152,8 @@ class RayCrew:
 
     def _make_device(self) -> Any:
         options = device_options(self._target) | {"max_concurrency": GATES_AT_ONCE}
-        return ray.remote(**options)(Device).remote(self._target.hardware.accelerator, str(cache_dir()))
+        accelerator = self._target.hardware.accelerator
+        return ray.remote(**options)(Device).remote(accelerator, str(cache_dir()), now=self._now)
 
     def _pool(self, role: RoleName) -> queue.SimpleQueue[Any]:
         with self._lock:

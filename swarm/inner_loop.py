@@ -4,7 +4,6 @@ Every step is journalled when it is done, and a step that the journal holds is n
 a second time continues where the last driver stopped. Safe to run for several candidates at once, one thread each.
 """
 
-import time
 from typing import Protocol, TypeVar
 
 from ckb.errors import KnowledgeGap
@@ -117,7 +116,6 @@ class InnerLoop:
         context.note(f"{candidate.id}: gates {levels[0]} to {levels[-1]}")
         stages = stages_of(context.state.issues[candidate.submitted.issue].issue)
         engine = context.engine_job(merged.commit, merged.tree) if merged else context.job_of(candidate)
-        started = time.monotonic()
         verdict = self.crew.verify(
             VerifyJob(
                 candidate=candidate.id,
@@ -132,8 +130,7 @@ class InnerLoop:
                 evidence_dir=str(context.files.evidence),
             )
         )
-        seconds = time.monotonic() - started
-        context.journal.append(e.DeviceUsed(what="verify", seconds=seconds, candidate=candidate.id))
+        context.journal.append(e.DeviceUsed(what="verify", seconds=verdict.device_seconds, candidate=candidate.id))
         context.journal.append(
             e.VerdictMade(candidate=candidate.id, attempt=candidate.attempts, purpose=purpose, verdict=verdict)
         )

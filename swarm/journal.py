@@ -19,6 +19,7 @@ from ckb.errors import UserError
 from ckb.storage import put_if_absent
 from swarm.events import EVENT, AnyEvent, Event
 from swarm.state import RunState
+from swarm.workspace import TakenOver
 
 FORMAT = 1
 E = TypeVar("E", bound=Event)
@@ -26,10 +27,6 @@ E = TypeVar("E", bound=Event)
 
 class JournalError(UserError):
     """A journal that can't be read: no run, or a format of another version."""
-
-
-class TakenOver(UserError):
-    """Another driver has taken the run over; this one must end."""
 
 
 def epoch_file(journal: Path, epoch: int) -> Path:

@@ -128,10 +128,11 @@ class MergeQueue:
         return compare(benchmark, self.context.plan).get(candidate.id)
 
     def _advance(self, candidate: Candidate, merged: Committed, choices: dict[str, Choice]) -> None:
+        before = self.context.workspace.tip()
         self.context.journal.append(
             e.Merged(candidate=candidate.id, commit=merged.commit, tree=merged.tree, choices=choices)
         )
-        self.context.workspace.advance(merged.commit)
+        self.context.workspace.advance(merged.commit, before)
 
     def _keep(self, candidate: Candidate, reason: str, measured: Measured | None) -> None:
         self._row(candidate, "kept", reason, measured)
@@ -164,6 +165,6 @@ def why_void(benchmark: Benchmark, arm: str) -> str:
     result = next((a for a in benchmark.arms if a.arm == arm), None)
     if result and result.status != "OK":
         return f"{result.status}: {result.detail}"
-    rows = [*benchmark.rows, *benchmark.user_rows]
-    void = [row.void for row in rows if row.arm == arm and row.void]
+    timed = [row.void for row in benchmark.rows if row.arm == arm and row.void]
+    void = timed + [row.void for row in benchmark.user_rows if row.arm == arm and row.void]
     return f"all {len(void)} rows are void, the first one: {void[0]}" if void else "no row"

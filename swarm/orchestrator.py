@@ -92,7 +92,7 @@ class Orchestrator:
                 user_files=self.context.plan.user_files.benchmark,
             )
         )
-        self.context.journal.append(e.DeviceUsed(what="benchmark", seconds=benchmark.seconds))
+        self.context.journal.append(e.DeviceUsed(what="benchmark", seconds=benchmark.device_seconds))
         self.context.journal.append(
             e.BenchmarkMade(purpose=purpose, round=round_number, candidate=candidate, benchmark=benchmark)
         )

@@ -111,8 +111,9 @@ class OrchestratorProcess:
             context.journal.append(e.RunStarted(run=identity.id, target=identity.target, host=host, version=own))
         if not context.state.plan:
             context.journal.append(e.PlanFrozen(plan=plan.sha256, ckb_version=plan.ckb_version))
-        budget, state = context.target.budget, context.state
-        crew = RayCrew(context.target, self._files.transcripts, budget.usd - state.usd, budget.tokens - state.tokens)
+        budget, state, files = context.target.budget, context.state, self._files
+        usd, tokens = budget.usd - state.usd, budget.tokens - state.tokens
+        crew = RayCrew(context.target, files.transcripts, files.now, usd, tokens)
         return Orchestrator(context, crew).run()
 
     def __repr__(self) -> str:

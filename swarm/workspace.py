@@ -4,8 +4,12 @@ The repository one works in is never touched, and nothing of the user's git conf
 takes part.
 """
 
+import io
 import shutil
+import tarfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +31,10 @@ IDENTITY = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_TERMINAL_PROMPT": "0",
 }
+
+
+class TakenOver(UserError):
+    """Another driver has taken the run over; this one must end."""
 
 
 class MergeConflict(Exception):
@@ -78,42 +86,49 @@ class Workspace:
     def files(self, commit: str) -> dict[str, str]:
         """Path -> text of every file of a commit."""
         with self._lock:
-            names = self.repo.git.ls_tree("-r", "--name-only", "-z", commit).split("\0")
-            return {name: self._blob(commit, name) for name in names if name}
-
-    def _blob(self, commit: str, name: str) -> str:
-        data: bytes = self.repo.git.show(f"{commit}:{name}", stdout_as_string=False, strip_newline_in_stdout=False)
-        return data.decode()
+            packed: bytes = self.repo.git.archive(
+                f"{commit}^{{tree}}", format="tar", stdout_as_string=False, strip_newline_in_stdout=False
+            )
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            files = [(member.name, archive.extractfile(member)) for member in archive if member.isfile()]
+            return {name: file.read().decode() for name, file in files if file}
 
     def commit(self, branch: str, base: str, files: dict[str, str], message: str) -> Committed:
         """Writes a whole tree on a branch that starts at `base`, in a worktree of its own.
 
         A branch and worktree of the same name, left by a driver that died before it journalled them, are replaced.
         """
-        with self._lock:
-            folder = self.worktrees / branch.replace("/", "-")
-            self._drop_worktree(folder)
-            self.repo.git.worktree("add", "--force", "-B", branch, str(folder), base)
-            for old in self.repo.git.ls_tree("-r", "--name-only", "-z", base).split("\0"):
-                if old and old not in files:
-                    (folder / old).unlink()
+        with self._lock, self._worktree(branch, base) as work:
+            folder = Path(work.working_dir)
+            for old in self.files(base).keys() - files.keys():
+                (folder / old).unlink()
             for name, text in files.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_text(text, encoding="utf-8")
-            work = git.Repo(folder)
-            work.git.update_environment(**IDENTITY)
             work.git.add("--all")
             work.git.commit("--allow-empty", "--no-verify", "-m", message)
-            work.close()
-            return self._committed(branch, folder)
+            return self._committed(branch, work)
 
-    def _committed(self, branch: str, folder: Path) -> Committed:
-        lines = sum(text.count("\n") for text in self.files(self.tip(branch)).values())
-        return Committed(branch, self.tip(branch), tree_sha256(folder), lines)
-
-    def _drop_worktree(self, folder: Path) -> None:
+    @contextmanager
+    def _worktree(self, branch: str, base: str) -> Iterator[git.Repo]:
+        """A fresh worktree at `base`. Its branch is set when the work is done, not checked out: git would refuse a
+        branch that the worktree of a run's copy, or of a dead driver, still holds."""
+        folder = self.worktrees / branch.replace("/", "-")
         shutil.rmtree(folder, ignore_errors=True)
         self.repo.git.worktree("prune")
+        self.repo.git.worktree("add", "--force", "--detach", str(folder), base)
+        work = git.Repo(folder)
+        work.git.update_environment(**IDENTITY)
+        try:
+            yield work
+        finally:
+            work.close()
+
+    def _committed(self, branch: str, work: git.Repo) -> Committed:
+        commit = str(work.git.rev_parse("HEAD"))
+        self.repo.git.update_ref(f"refs/heads/{branch}", commit)
+        lines = sum(text.count("\n") for text in self.files(commit).values())
+        return Committed(branch, commit, tree_sha256(Path(work.working_dir)), lines)
 
     def checkout(self, commit: str, name: str) -> Path:
         """A plain folder (no .git in it) with the files of a commit, named so that Python can import it."""
@@ -131,12 +146,7 @@ class Workspace:
 
     def merge(self, commit: str, message: str, branch: str) -> Committed:
         """Merges a candidate's commit with main's tip on `branch`, without touching main. Raises MergeConflict."""
-        with self._lock:
-            folder = self.worktrees / branch.replace("/", "-")
-            self._drop_worktree(folder)
-            self.repo.git.worktree("add", "--force", "-B", branch, str(folder), self.tip())
-            work = git.Repo(folder)
-            work.git.update_environment(**IDENTITY)
+        with self._lock, self._worktree(branch, self.tip()) as work:
             try:
                 work.git.merge("--no-ff", "--no-verify", "-m", message, commit)
             except git.GitCommandError as error:
@@ -145,14 +155,21 @@ class Workspace:
                     raise
                 work.git.merge("--abort")
                 raise MergeConflict(conflicts) from error
-            finally:
-                work.close()
-            return self._committed(branch, folder)
+            return self._committed(branch, work)
 
-    def advance(self, commit: str) -> None:
-        """Moves main. The journal says where main is; git follows it."""
+    def advance(self, commit: str, expected: str) -> None:
+        """Moves main from `expected`. A driver that was frozen meanwhile finds it elsewhere, and leaves it there."""
         with self._lock:
-            self.repo.git.update_ref(f"refs/heads/{MAIN}", commit)
+            try:
+                self.repo.git.update_ref(f"refs/heads/{MAIN}", commit, expected)
+            except git.GitCommandError as error:
+                raise TakenOver(f"main is at {self.tip()}, not at {expected}: another driver moved it") from error
+
+    def restore(self, commit: str | None) -> None:
+        """Puts main where the journal says it is; None: at the start, nothing has been merged."""
+        with self._lock:
+            start = self.repo.git.rev_list("--max-parents=0", f"refs/heads/{MAIN}")
+            self.repo.git.update_ref(f"refs/heads/{MAIN}", commit or start)
 
     def branches(self) -> list[str]:
         return sorted(head.name for head in self.repo.heads)

@@ -4,8 +4,11 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -89,13 +92,13 @@ def test_a_job_submitted_to_a_cluster_makes_a_qwen3_engine(tmp_path: Path) -> No
     ray = str(Path(sys.executable).parent / "ray")
     port, dashboard = "26379", "28265"
     head = [ray, "start", "--head", "--block", "--port", port, "--dashboard-port", dashboard, "--num-cpus", "4"]
-    cluster = subprocess.Popen(
-        [*head, "--temp-dir", str(tmp_path / "ray")], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    folder = tempfile.mkdtemp(prefix="es-")  # short: Ray's socket names must fit into 107 bytes
+    log = (tmp_path / "cluster.log").open("w")
+    cluster = subprocess.Popen([*head, "--temp-dir", folder], env=env, stdout=log, stderr=subprocess.STDOUT)
     try:
         submit = [ray, "job", "submit", "--address", f"http://127.0.0.1:{dashboard}", "--working-dir", "."]
         command = [sys.executable, "-m", "swarm", "generate", "targets/tiny.yaml", "--run-dir", str(home / "job")]
-        wait_for_port(int(dashboard))
+        wait_for_port(int(dashboard), tmp_path / "cluster.log")
         job = subprocess.run(
             [*submit, "--", *command], cwd=copy, env=env, capture_output=True, text=True, timeout=500, check=False
         )
@@ -103,17 +106,16 @@ def test_a_job_submitted_to_a_cluster_makes_a_qwen3_engine(tmp_path: Path) -> No
     finally:
         cluster.send_signal(signal.SIGTERM)
         cluster.wait(60)
+        log.close()
+        shutil.rmtree(folder, ignore_errors=True)
     state = check_finished(home, home / "job")
     assert "k_norm" in (home / state.released.path / "weights.py").read_text()
 
 
-def wait_for_port(port: int) -> None:
-    import socket
-    import time
-
-    for _ in range(600):
+def wait_for_port(port: int, log: Path) -> None:
+    for _ in range(900):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.1)
-    raise AssertionError(f"nothing listens on port {port}")
+    raise AssertionError(f"nothing listens on port {port}: {log.read_text()[-2000:]}")

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from swarm import events as e
-from swarm.journal import Journal, JournalError, TakenOver, epoch_file, read_events
+from swarm.journal import Journal, JournalError, epoch_file, read_events
+from swarm.workspace import TakenOver
 
 
 def opened(number: int) -> e.IssueOpened:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ckb.hashing import tree_sha256
-from swarm.workspace import MergeConflict, Workspace
+from swarm.workspace import MergeConflict, TakenOver, Workspace
 
 TWELVE = "\n".join(f"line{i} = {i}" for i in range(12)) + "\n"
 
@@ -27,7 +27,7 @@ def test_candidates_are_branches_and_the_tree_hash_is_that_of_the_files(tmp_path
 def test_a_commit_removes_what_the_answer_left_out_and_replaces_a_branch_of_a_dead_driver(tmp_path: Path) -> None:
     space = Workspace(tmp_path)
     first = space.commit("candidate/a", space.tip(), {"kernels.py": "x = 1\n", "old.py": "z = 3\n"}, "m")
-    space.advance(first.commit)
+    space.advance(first.commit, space.tip())
     space.commit("candidate/b", space.tip(), {"kernels.py": "half\n"}, "m")
     again = Workspace(tmp_path).commit("candidate/b", space.tip(), {"kernels.py": "x = 2\n"}, "m")
     assert space.files(again.commit) == {"kernels.py": "x = 2\n"}
@@ -35,7 +35,7 @@ def test_a_commit_removes_what_the_answer_left_out_and_replaces_a_branch_of_a_de
 
 def test_independent_changes_merge_and_a_conflict_names_the_file(tmp_path: Path) -> None:
     space = Workspace(tmp_path)
-    space.advance(space.commit("candidate/base", space.tip(), {"kernels.py": TWELVE}, "m").commit)
+    space.advance(space.commit("candidate/base", space.tip(), {"kernels.py": TWELVE}, "m").commit, space.tip())
     base = space.tip()
     top = space.commit("candidate/top", base, {"kernels.py": TWELVE.replace("line0 = 0", "line0 = 9")}, "m")
     end = space.commit("candidate/end", base, {"kernels.py": TWELVE.replace("line11 = 11", "line11 = 9")}, "m")
@@ -43,11 +43,11 @@ def test_independent_changes_merge_and_a_conflict_names_the_file(tmp_path: Path)
     first = space.merge(top.commit, "merge top", "merge/top")
     assert first.tree == top.tree
     assert space.tip() == base
-    space.advance(first.commit)
+    space.advance(first.commit, base)
     both = space.merge(end.commit, "merge end", "merge/end")
     assert "line0 = 9" in space.files(both.commit)["kernels.py"]
     assert "line11 = 9" in space.files(both.commit)["kernels.py"]
-    space.advance(both.commit)
+    space.advance(both.commit, first.commit)
     with pytest.raises(MergeConflict, match=r"kernels\.py"):
         space.merge(clash.commit, "merge clash", "merge/clash")
 
@@ -75,3 +75,16 @@ def test_a_repository_that_was_never_finished_is_made_anew(tmp_path: Path) -> No
     (tmp_path / "repo.tmp").mkdir()
     (tmp_path / "repo.tmp" / "HEAD").write_text("rubbish")
     assert Workspace(tmp_path).branches() == ["main"]
+
+
+def test_a_driver_that_was_frozen_can_not_move_main_back(tmp_path: Path) -> None:
+    space = Workspace(tmp_path)
+    start = space.tip()
+    older = space.commit("candidate/a", start, {"kernels.py": "x = 1\n"}, "m")
+    newer = space.commit("candidate/b", older.commit, {"kernels.py": "x = 2\n"}, "m")
+    space.advance(newer.commit, start)
+    with pytest.raises(TakenOver, match="another driver moved it"):
+        space.advance(older.commit, start)
+    assert space.tip() == newer.commit
+    space.restore(None)
+    assert space.tip() == start

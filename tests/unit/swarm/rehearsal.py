@@ -1,0 +1,159 @@
+"""A run without Ray and without tensors: real plan, composer, reviewer, git, journal, policy, merge queue and store.
+
+Only the device is a stand-in: every tree passes its gates, and what a benchmark finds is a pure function of the tree.
+"""
+
+import json
+import threading
+from pathlib import Path
+
+from benchmarks.roofline.floor import Machine
+from ckb.build import ensure_store, read_knowledge_at
+from ckb.consolidate import Consolidation, Consolidator, Lessons
+from ckb.facts import PlatformFacts
+from gpu_actors.jobs import (
+    ArmResult,
+    Benchmark,
+    BenchmarkJob,
+    EngineJob,
+    EvidenceFile,
+    GateResult,
+    Profile,
+    Row,
+    Verdict,
+    VerifyJob,
+)
+from roles.author import Answer, AnyBrief, Usage
+from roles.authors.composer import Composer
+from swarm import events as e
+from swarm.context import Context, RunFiles
+from swarm.orchestrator import Orchestrator
+from swarm.plan import make_plan
+from swarm.target import Target, parse_target
+from tests.unit.ckb.samples import FACTS, write_checkpoint
+
+PLATFORM = FACTS.platform.model_copy(update={"accelerator": "cpu", "compiler": "c++", "isa": ("avx2", "fma")})
+
+
+def measure(platform: PlatformFacts) -> Machine:
+    return Machine(read_gb_s=10.0, peak_gflop_s=100.0)
+
+
+class Rehearsal:
+    """A crew (swarm.crew.Crew) whose device is a function of the tree's hash."""
+
+    def __init__(self, store: Path):
+        self._author = Composer()
+        self._lock = threading.Lock()  # CPython 3.11 parses source in one thread at a time; role workers are processes
+        self._consolidator = Consolidator(store)
+
+    def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]:
+        with self._lock:
+            return self._author.answer(brief)
+
+    def verify(self, job: VerifyJob) -> Verdict:
+        evidence = (EvidenceFile(sha256="0" * 64, what="rehearsal"),)
+        gates = tuple(
+            GateResult(
+                gate="g", level=level, contract="c", status="PASS", summary="rehearsed", seconds=0.0, evidence=evidence
+            )
+            for level in job.levels
+        )
+        acceptance = job.acceptance if "L3" in job.levels else "none"
+        return Verdict(
+            candidate=job.candidate,
+            tree=job.engine.tree,
+            levels=job.levels,
+            acceptance=acceptance,
+            gates=gates,
+            sandbox="none",
+        )
+
+    def benchmark(self, job: BenchmarkJob) -> Benchmark:
+        rows = [
+            self._row(arm.name, arm.engine.tree if arm.engine else "", scenario, repeat, order)
+            for order, (repeat, scenario, arm) in enumerate(
+                (repeat, scenario, arm) for repeat in range(3) for scenario in job.scenarios for arm in job.arms
+            )
+        ]
+        return Benchmark(
+            rows=tuple(rows),
+            arms=tuple(ArmResult(arm=arm.name, status="OK", load_s=1.0, peak_rss_bytes=1) for arm in job.arms),
+            read_gb_s=10.0,
+            repeats=3,
+            warmup=1,
+            prompts="none",
+            device="rehearsal",
+            seconds=1.0,
+        )
+
+    def _row(self, arm: str, tree: str, scenario: object, repeat: int, order: int) -> Row:
+        tpot = (20 + int(tree[:4], 16) / 65536 * 20 if tree else 80.0) * (1 + 0.001 * repeat)
+        return Row(
+            arm=arm,
+            prompt_tokens=scenario.prompt_tokens,  # type: ignore[attr-defined]
+            new_tokens=scenario.new_tokens,  # type: ignore[attr-defined]
+            repeat=repeat,
+            group=repeat,
+            order=order,
+            ttft_ms=5.0,
+            tpot_ms=tpot,
+            latency_ms=5.0 + tpot * 7,
+            decode_tok_s=1000 / tpot,
+            foreign_cpu=0.0,
+        )
+
+    def profile(self, job: EngineJob) -> Profile:
+        return Profile(shares={"linear": 0.7, "attention": 0.2, "rest": 0.1}, step_ms=30.0)
+
+    def consolidate(self, lessons: Lessons) -> Consolidation:
+        return self._consolidator.consolidate(lessons)
+
+
+def target(home: Path) -> Target:
+    (home / "models").mkdir()
+    write_checkpoint(home / "models" / "tiny")
+    return parse_target(
+        {
+            "model": {"path": "models/tiny"},
+            "workload": {"prompt_tokens": [4], "new_tokens": [8]},
+            "search": {"parallel": 3, "rounds": 2},
+        },
+        "t.yaml",
+    )
+
+
+def prepare(home: Path) -> RunFiles:
+    """A run that is planned and not started. ENGINESMITH_HOME is `home`."""
+    asked = target(home)
+    files = RunFiles(home / "runs" / "rehearsal")
+    files.write("tiny", asked, make_plan(asked, ensure_store(home / "store"), PLATFORM, measure))
+    return files
+
+
+def rehearse(home: Path, files: RunFiles) -> Context:
+    """Goes through the run, or through what is left of it."""
+    store = ensure_store(home / "store")
+    context = Context(files, read_knowledge_at(store, files.read_plan().ckb_version))
+    if not context.state.started:
+        identity = files.read_identity()
+        context.journal.append(e.RunStarted(run=identity.id, target=identity.target, host="here", version="0"))
+    Orchestrator(context, Rehearsal(home / "store")).run()
+    return context
+
+
+def outcome(context: Context) -> str:
+    """What must not depend on interruptions, as text: issues, trees, decisions, merges, the released tree."""
+    state = context.state
+    return json.dumps(
+        {
+            "issues": {name: i.closed and i.closed.outcome for name, i in sorted(state.issues.items())},
+            "trees": {name: c.submitted.tree for name, c in sorted(state.candidates.items())},
+            "decisions": {name: c.decided and c.decided.decision for name, c in sorted(state.candidates.items())},
+            "merges": [(m.candidate, m.tree, m.choices) for m in state.merges],
+            "rounds": [(r.round, r.stop) for r in state.rounds],
+            "released": state.released and state.released.tree,
+            "finished": state.finished and state.finished.outcome,
+        },
+        indent=1,
+    )

@@ -1,0 +1,62 @@
+"""The main flow, and that it ends the same wherever its driver was killed."""
+
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ckb.store import Store
+from swarm.context import RunFiles
+from swarm.journal import epoch_file, read_events
+from tests.unit.swarm.rehearsal import outcome, prepare, rehearse
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunFiles, str]:
+    """A run from its first to its last event."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ENGINESMITH_HOME", str(home))
+        files = prepare(home)
+        return home, files, outcome(rehearse(home, files))
+
+
+def test_a_run_ends_with_an_engine_rows_for_all_and_a_new_version_of_the_knowledge(
+    whole: tuple[Path, RunFiles, str],
+) -> None:
+    home, files, _ = whole
+    events = read_events(files.root)
+    kinds = Counter(event.kind for event in events)
+    assert kinds["run_finished"] == kinds["engine_released"] == kinds["consolidated"] == 1
+    assert kinds["candidate_decided"] == len({e.candidate for e in events if e.kind == "candidate_submitted"})
+    released = next(event for event in events if event.kind == "engine_released")
+    assert (home / released.path / "manifest.json").is_file()
+    assert (home / "engines" / "tiny" / "latest").resolve() == (home / released.path).resolve()
+    assert Store(home / "store").latest == 2
+    assert any(event.kind == "merged" and event.candidate.startswith("r") for event in events), "no gain was merged"
+
+
+def test_wherever_the_driver_is_killed_the_run_ends_the_same(
+    whole: tuple[Path, RunFiles, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After any event. Git may be ahead of the journal by what was not journalled: it holds all commits here."""
+    home, files, undisturbed = whole
+    lines = epoch_file(files.root / "journal", 1).read_bytes().splitlines(keepends=True)
+    seed = random.randrange(10**6)
+    performance = next(i for i, line in enumerate(lines) if b'"round_opened"' in line)
+    early = random.Random(seed).sample(range(1, performance), 3)
+    late = random.Random(seed).sample(range(performance, len(lines)), 6)
+    for cut in sorted(early + late):
+        copy = tmp_path / f"cut{cut}"
+        shutil.copytree(home, copy, symlinks=True)
+        monkeypatch.setenv("ENGINESMITH_HOME", str(copy))
+        again = RunFiles(copy / "runs" / "rehearsal")
+        epoch_file(again.root / "journal", 1).write_bytes(b"".join(lines[:cut]))
+        assert outcome(rehearse(copy, again)) == undisturbed, (
+            f"killed after line {cut} (seed {seed}): {lines[cut - 1]!r}"
+        )
+        decided = Counter(e.candidate for e in read_events(again.root) if e.kind == "candidate_decided")
+        assert set(decided.values()) == {1}, f"cut {cut}: {decided}"
+        shutil.rmtree(copy)
