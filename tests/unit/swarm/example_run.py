@@ -121,7 +121,7 @@ class Example:
     def story(self) -> Iterator[e.AnyEvent]:
         yield e.RunStarted(run=digest("run"), target="smollm2-135m-cpu", host="bench-01", version="0.1.0")
         yield e.PlanFrozen(plan=digest("plan"), ckb_version=1)
-        yield e.DeviceUsed(what="verify", seconds=31.5)
+        yield e.DeviceUsed(what="profile", seconds=31.5)
         yield e.BenchmarkMade(purpose="baseline", benchmark=self.benchmark({"huggingface": 104.0}))
         for number in range(1, len(STAGES) + 1):
             yield from self.stage(f"s{number}", number)

@@ -191,12 +191,12 @@ def test_void_rows_do_not_count_and_an_engine_without_rows_says_why(state: RunSt
 def test_cost_adds_up_by_role_and_by_device(state: RunState) -> None:
     assert sum(row.calls for row in role_costs(state)) == len(state.roles) == 44
     assert sum(row.seconds for row in device_costs(state)) == pytest.approx(state.device_seconds)
-    assert {row.what for row in device_costs(state)} == {"reference", "verify", "benchmark"}
+    assert {row.what for row in device_costs(state)} == {"profile", "verify", "benchmark"}
 
 
 def test_the_report_of_a_run_folder_is_written_beside_its_journal(events: list[e.AnyEvent], tmp_path: Path) -> None:
     files = RunFiles(tmp_path / "run")
-    files.write(TARGET, example_plan())
+    files.write("smollm2-135m-cpu", TARGET, example_plan())
     journal = Journal(files.root)
     for event in events[:40]:
         journal.append(event)
@@ -217,7 +217,7 @@ def test_a_released_engine_gets_the_page_and_its_lines_are_counted(
     engine.mkdir(parents=True)
     (engine / "engine.py").write_text("import torch\n" * 77, encoding="utf-8")
     files = RunFiles(tmp_path / "run")
-    files.write(TARGET, example_plan())
+    files.write("smollm2-135m-cpu", TARGET, example_plan())
     journal = Journal(files.root)
     for event in events:
         journal.append(event)
