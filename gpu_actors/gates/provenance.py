@@ -12,7 +12,9 @@ LINE_LIMIT = 1200
 
 
 def tree(subject: Subject) -> Finding:
-    """The hash is the job's, every module parses, and all of them together have at most 1,200 lines."""
+    """Only Python modules, the hash is the job's, every module parses, and together they have at most 1,200 lines."""
+    if strange := not_modules(subject.tree_dir):
+        return failed(f"a tree holds Python modules only, its hash covers nothing else; found {strange[:5]}")
     found = tree_sha256(subject.tree_dir)
     if found != subject.job.engine.tree:
         return failed(f"the tree's hash is {found}, the job is about {subject.job.engine.tree}")
@@ -27,6 +29,14 @@ def tree(subject: Subject) -> Finding:
     if not lines or lines > LINE_LIMIT:
         return failed(f"the tree has {lines:,} lines of Python; the limit is {LINE_LIMIT:,}, and there must be some")
     return passed(f"tree {found[:12]}, {lines} lines of at most {LINE_LIMIT}", lines=lines)
+
+
+def not_modules(root: Path) -> list[str]:
+    """Files that the tree's hash does not cover: data, sources of another language, links. What Python and an engine's
+    own kernel build write (__pycache__) is no part of a tree."""
+    covered = set(tree_files(root))
+    files = (p for p in root.rglob("*") if p.is_symlink() or p.is_file())
+    return sorted(str(p.relative_to(root)) for p in files if p not in covered and "__pycache__" not in p.parts)
 
 
 def loaded_modules(subject: Subject) -> Finding:

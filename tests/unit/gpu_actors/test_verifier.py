@@ -189,6 +189,18 @@ def test_nothing_of_another_tree_is_run(work: Path) -> None:
     assert [gate.gate for gate in verdict.gates] == ["tree", "audit"]
 
 
+def test_a_file_that_the_trees_hash_does_not_cover_fails_the_tree(work: Path) -> None:
+    """Two trees that differ only in a table of data would share one hash, and one verdict."""
+    tree = tiny.write_engine(work / "trees" / "with_data", "llama", {})
+    (tree / "answers.json").write_text("{}")
+    (tree / "link.py").symlink_to("/etc/hostname")
+    job = tiny.verify_job(tiny.engine_job(tree, work / "llama", "llama"), levels=("L0",))
+    verdict = Verifier(work / "cache").verify(job)
+    assert verdict.failures[0].gate == "tree"
+    assert "answers.json" in verdict.failures[0].summary
+    assert "link.py" in verdict.failures[0].summary
+
+
 def test_a_stage_whose_gates_would_all_fall_away_is_our_fault_and_raises(work: Path) -> None:
     tree = tiny.write_engine(work / "trees" / "unnamed", "llama")
     job: VerifyJob = tiny.verify_job(tiny.engine_job(tree, work / "llama"), stages=("execution",), contracts=("mlp",))
