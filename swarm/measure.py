@@ -17,6 +17,9 @@ from swarm.policies.issue_tracker import Measured
 RESAMPLES = 2000
 TAIL = 0.025
 """What is left out on each side of an interval."""
+REPEATS = 3
+TAIL_PAIRS = 8
+"""Pairs over all cells for a percentile or goodput: an exact swap test of fewer than 6 can't be below 2.5%."""
 S = TypeVar("S")
 Cell = tuple[int, int]
 """(prompt tokens, new tokens)."""
@@ -177,6 +180,11 @@ class Comparison(Generic[S]):
         for mask in masks:
             bits = iter(range(count))
             yield [[(b, a) if mask >> next(bits) & 1 else (a, b) for a, b in cell] for cell in self.cells]
+
+
+def repeats_for(plan: Plan) -> int:
+    """Repeats of each cell: three, and for the tail of a distribution as many as its test needs to show anything."""
+    return max(REPEATS, -(-TAIL_PAIRS // len(plan.scenarios))) if of_tail(plan.metric) else REPEATS
 
 
 def of_tail(metric: str) -> bool:

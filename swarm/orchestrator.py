@@ -19,7 +19,7 @@ from swarm.context import Context
 from swarm.crew import Crew
 from swarm.inner_loop import ALL_LEVELS, FIRST_STAGE_LEVELS, STAGE_LEVELS, InnerLoop
 from swarm.lessons import lessons_of
-from swarm.measure import objective_of
+from swarm.measure import objective_of, repeats_for
 from swarm.merge_queue import MergeQueue
 from swarm.policies import issue_tracker as policy
 from swarm.release import write_engine
@@ -85,6 +85,7 @@ class Orchestrator:
             BenchmarkJob(
                 arms=tuple(arms),
                 scenarios=self.context.plan.scenarios,
+                repeats=repeats_for(self.context.plan),
                 seed=self.context.plan.seed_of("benchmark", purpose, str(round_number), candidate or ""),
                 checkpoint=str(self.context.target.checkpoint),
                 facts=self.context.facts,

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.metrics import METRICS
 from gpu_actors.jobs import ArmResult, Benchmark, Row, Scenario, UserRow
-from swarm.measure import by_cell, compare, gain, objective_of
+from swarm.measure import by_cell, compare, gain, objective_of, repeats_for
 from swarm.merge_queue import why_void
 from swarm.plan import Plan
 from swarm.policies.issue_tracker import gains
@@ -212,3 +212,9 @@ def test_of_a_repeat_only_its_last_group_counts_whatever_the_arm() -> None:
     ]
     printed = [run.model_copy(update={"group": i}) for i, group in enumerate(runs) for run in group]
     assert compare(benchmark([], printed), SPEED)[ARMS[1]].effect == pytest.approx(0.1)
+
+
+def test_a_tail_is_measured_often_enough_to_show_a_gain_at_all() -> None:
+    assert repeats_for(plan()) == 3
+    assert repeats_for(plan(metric="tpot_p99_ms")) == 8
+    assert repeats_for(plan(metric="tpot_p99_ms", scenarios=scenarios(8, 16, 32))) == 3
