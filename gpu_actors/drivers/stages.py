@@ -101,8 +101,14 @@ def load_model(checkpoint: str) -> dict[str, Any]:
     """Loads the weights and the model from a checkpoint, and keeps the model for the operations below."""
     setup()
     weights = module("weights").load_weights(checkpoint)
+    PARTS["consumption"] = {"consumed": list(weights.consumed), "ignored": list(weights.ignored)}
     PARTS["model"] = module("model").Model(weights)
-    return {"consumed": list(weights.consumed), "ignored": list(weights.ignored)}
+    return {}
+
+
+def consumption() -> dict[str, Any]:
+    """Which tensors of the checkpoint the loaded model was made of, and which it left out."""
+    return dict(PARTS["consumption"])
 
 
 def load_weights(checkpoint: str) -> dict[str, Any]:
@@ -141,8 +147,10 @@ def steps(sequence: list[int], prompt: int, capacity: int) -> Arrays:
     return {"logits": np.stack(rows)}
 
 
-def drop_model() -> dict[str, Any]:
-    PARTS.pop("model", None)
+def drop() -> dict[str, Any]:
+    """Lets go of the model or the engine that is loaded."""
+    for part in ("model", "engine"):
+        PARTS.pop(part, None)
     return {}
 
 
@@ -162,9 +170,10 @@ OPERATIONS = {
     "attention": attention,
     "cache": cache,
     "load_model": load_model,
+    "consumption": consumption,
     "load_weights": load_weights,
     "forward": forward,
     "steps": steps,
-    "drop_model": drop_model,
+    "drop": drop,
     "loaded": loaded,
 }

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from gpu_actors.jobs import GateStatus, Level, VerifyJob
 from gpu_actors.reference import Reference
 
 Array = np.ndarray[Any, np.dtype[Any]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,9 @@ class Subject:
         self.job = job
         self.child = child
         self.reference = reference
-        self._engine_is_loaded = False
+        self._loaded: Literal["", "model", "engine"] = ""
         self._deadline = deadline
+        self._made: dict[str, Any] = {}
 
     @property
     def facts(self) -> Facts:
@@ -111,12 +113,27 @@ class Subject:
             return failure
         return None
 
+    def load_model(self) -> None:
+        """Loads the weights and the bare model, unless they are what is loaded."""
+        self._load("model")
+
     def load_engine(self) -> None:
-        """Loads the whole engine, once for all gates that need it."""
-        if not self._engine_is_loaded:
-            self.call("drop_model")
-            self.call("load_engine", checkpoint=str(self.checkpoint))
-            self._engine_is_loaded = True
+        """Loads the whole engine, unless it is what is loaded."""
+        self._load("engine")
+
+    def _load(self, what: Literal["model", "engine"]) -> None:
+        """One of the two is held at a time, so that a Target's memory limit need not allow for both."""
+        if self._loaded != what:
+            self.call("drop")
+            self.call(f"load_{what}", checkpoint=str(self.checkpoint))
+            self._loaded = what
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What several gates of a verdict need and one makes."""
+        if name not in self._made:
+            self._made[name] = make()
+        made: T = self._made[name]
+        return made
 
     def draws(self, gate: str) -> np.random.Generator:
         """The random numbers of one gate in this verdict: independent of which other gates ran."""

@@ -1,5 +1,11 @@
-"""A decoder of the Llama and Qwen3 families in float64, from the configuration's facts and the stored tensors alone."""
+"""A decoder of the Llama and Qwen3 families in float64, from the configuration's facts and the stored tensors alone.
 
+Beside the exact answer it tells how much rounding a sequence makes of itself: the same sequence goes through a second
+time, its activations rounded to the compute dtype after each operator. Some contexts amplify a last bit thousandfold
+(drawn tokens in particular), and no fixed bound is right for these and for the others.
+"""
+
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -7,17 +13,28 @@ from typing import Any
 import numpy as np
 
 from ckb.errors import UserError
-from ckb.facts import ModelFacts
+from ckb.facts import Dtype, ModelFacts
 from gpu_actors.checkpoint import Checkpoint
 from gpu_actors.gates import formulas
+from gpu_actors.gates.compare import rms, rounded
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Decoder:
-    """Teacher-forced logits in float64. Weights stream through layer by layer: one pass serves all sequences."""
+@dataclass(frozen=True)
+class Expected:
+    """What is expected of one sequence."""
 
-    def __init__(self, facts: ModelFacts, checkpoint: Path):
+    logits: Array
+    """float64 [length, vocab]"""
+    rounding: float
+    """Root mean square error of the worst position when activations are rounded to the compute dtype."""
+
+
+class Decoder:
+    """Teacher-forced logits. Weights stream through layer by layer: one pass serves all sequences, exact and rounded."""
+
+    def __init__(self, facts: ModelFacts, checkpoint: Path, dtype: Dtype):
         if facts.rope_type != "default" or facts.activation != "silu" or facts.sliding_window:
             raise UserError(
                 f"the model gate has no formula for rope {facts.rope_type!r}, activation {facts.activation!r} and "
@@ -25,18 +42,31 @@ class Decoder:
             )
         self.facts = facts
         self.weights = Checkpoint(checkpoint)
+        self._dtype = dtype
+        self._exact = 0
+        """Rows of the pass that stay exact; those behind them are rounded."""
 
-    def logits(self, sequences: list[list[int]]) -> Array:
-        """Logits of every position of every sequence, [sum of lengths, vocab]."""
+    def expected(self, sequences: list[list[int]]) -> list[Expected]:
+        """What each sequence's logits are, and how far rounding alone may take them."""
+        lengths = [len(sequence) for sequence in sequences]
+        self._exact = sum(lengths)
+        rows = self._logits([*sequences, *sequences])
+        parts = np.split(rows, np.cumsum(lengths + lengths)[:-1])
+        exact, shadow = parts[: len(lengths)], parts[len(lengths) :]
+        return [
+            Expected(logits, max(rms(row) for row in logits - other))
+            for logits, other in zip(exact, shadow, strict=True)
+        ]
+
+    def _logits(self, sequences: list[list[int]]) -> Array:
         table = self.weights.tensor("model.embed_tokens.weight")
-        x = table[np.concatenate([np.asarray(s) for s in sequences])]
+        x = self._rounded(table[np.concatenate([np.asarray(s) for s in sequences])])
         bounds = np.cumsum([0, *map(len, sequences)])
         for layer in range(self.facts.layers):
             x = self._layer(x, f"model.layers.{layer}.", bounds)
-        x = formulas.rms_norm(x, self.weights.tensor("model.norm.weight"), self.facts.norm_eps)
+        x = self._norm(x, "model.norm.weight")
         head = table if self.facts.tied_head else self.weights.tensor("lm_head.weight")
-        found: Array = x @ head.T
-        return found
+        return self._rounded(x @ head.T)
 
     def _layer(self, x: Array, prefix: str, bounds: Array) -> Array:
         facts = self.facts
@@ -47,20 +77,26 @@ class Decoder:
         if facts.qk_norm:
             q = self._norm(q, prefix + "self_attn.q_norm.weight")
             k = self._norm(k, prefix + "self_attn.k_norm.weight")
-        mixed = []
-        for start, end in pairwise(bounds):
-            rotated = (formulas.rope(t[start:end], 0, facts.rope_theta) for t in (q, k))
-            query, keys = next(rotated), next(rotated)
-            values = v[start:end].transpose(1, 0, 2)
-            mixed.append(formulas.attention(query, keys.transpose(1, 0, 2), values, 0)[0])
-        x = x + self._linear(np.concatenate(mixed), prefix + "self_attn.o_proj")
+        q, k = (
+            self._rounded(np.concatenate([formulas.rope(t[a:b], 0, facts.rope_theta) for a, b in pairwise(bounds)]))
+            for t in (q, k)
+        )
+        mixed = [
+            formulas.attention(q[a:b], k[a:b].transpose(1, 0, 2), v[a:b].transpose(1, 0, 2), 0)[0]
+            for a, b in pairwise(bounds)
+        ]
+        x = self._rounded(x + self._linear(self._rounded(np.concatenate(mixed)), prefix + "self_attn.o_proj"))
         normed = self._norm(x, prefix + "post_attention_layernorm.weight")
         gate, up = (self._linear(normed, f"{prefix}mlp.{name}_proj") for name in ("gate", "up"))
-        return x + self._linear(formulas.silu(gate) * up, prefix + "mlp.down_proj")
+        return self._rounded(x + self._linear(self._rounded(formulas.silu(gate) * up), prefix + "mlp.down_proj"))
 
     def _norm(self, x: Array, name: str) -> Array:
-        return formulas.rms_norm(x, self.weights.tensor(name), self.facts.norm_eps)
+        return self._rounded(formulas.rms_norm(x, self.weights.tensor(name), self.facts.norm_eps))
 
     def _linear(self, x: Array, name: str) -> Array:
         y: Array = x @ self.weights.tensor(name + ".weight").T
-        return y + self.weights.tensor(name + ".bias") if name + ".bias" in self.weights else y
+        return self._rounded(y + self.weights.tensor(name + ".bias") if name + ".bias" in self.weights else y)
+
+    def _rounded(self, x: Array) -> Array:
+        x[self._exact :] = rounded(x[self._exact :], self._dtype)
+        return x

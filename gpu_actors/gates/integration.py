@@ -94,7 +94,8 @@ def agreement(subject: Subject) -> Finding:
         streamed = subject.stream(prompt, count)
         if len(whole) != count or len(streamed) != count:
             return failed(f"asked for {count} tokens: generate gave {len(whole)}, stream gave {len(streamed)}")
-        for name, tokens in (("generate", whole), ("stream", streamed)):
+        said = {"stream": streamed, "generate": whole} if whole != streamed else {"generate and stream": whole}
+        for name, tokens in said.items():
             if fault := outside_the_band(subject, prompt, tokens):
                 return failed(f"{name} after {len(prompt)} tokens: {fault}")
         notes.append(f"{len(prompt)}+{count}: {sum(a == b for a, b in zip(whole, streamed, strict=True))} equal")

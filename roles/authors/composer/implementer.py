@@ -1,12 +1,17 @@
 """Implementer: decides a full assignment and composes the tree that it stands for."""
 
 import random
+from collections.abc import Mapping, Sequence
 
 from ckb.errors import KnowledgeGap
 from ckb.space import Assignment, Unsatisfiable, complete, decisions, open_space, selection
+from ckb.records import Choice
 from roles.author import AuthorError
 from roles.authors.composer.assembly import compose
 from roles.briefs import ImplementerAnswer, ImplementerBrief
+
+DIFFERENT = 8
+"""How many neighbouring seeds start from different choices, where a Target leaves that many open."""
 
 
 def implement(brief: ImplementerBrief) -> ImplementerAnswer:
@@ -35,12 +40,16 @@ def decide(brief: ImplementerBrief) -> Assignment:
 
 
 def draw(brief: ImplementerBrief, rng: random.Random) -> Assignment:
-    """Every open decision and parameter at random, as far as they go together."""
+    """An assignment at random, as far as its choices go together; without evidence against one, those of neighbouring
+    seeds are different ones."""
     space = open_space(brief.contracts, brief.fragments, brief.facts)
     wanted = {name: rng.choice(space[name]) for name in sorted(space)}
+    names = [name for name in decisions(brief.contracts) if name in space]
+    if brief.failures:
+        rng.shuffle(names)
+    else:
+        wanted |= numbered(brief.seed, {name: space[name] for name in names})
     fixed: Assignment = {}
-    names = sorted(decisions(brief.contracts).keys() & space.keys())
-    rng.shuffle(names)
     for name in names:
         try:
             complete({**fixed, name: wanted[name]}, brief.contracts, brief.fragments, brief.facts)
@@ -48,6 +57,19 @@ def draw(brief: ImplementerBrief, rng: random.Random) -> Assignment:
             continue  # it does not go with what was drawn before
         fixed[name] = wanted[name]
     return complete(fixed, brief.contracts, brief.fragments, brief.facts, prefer=wanted)
+
+
+def numbered(seed: int, space: Mapping[str, Sequence[Choice]]) -> Assignment:
+    """The digits of `seed`, one a decision, for the first decisions: at least eight seeds in a row differ in them."""
+    chosen: Assignment = {}
+    different = 1
+    for name, options in space.items():
+        if different >= DIFFERENT:
+            break
+        seed, digit = divmod(seed, len(options))
+        chosen[name] = options[digit]
+        different *= len(options)
+    return chosen
 
 
 def summary(brief: ImplementerBrief, choices: Assignment) -> str:

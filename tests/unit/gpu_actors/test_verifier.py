@@ -3,6 +3,7 @@
 import http.server
 import json
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,8 +11,13 @@ from typing import NamedTuple
 
 import pytest
 
+from gpu_actors.child import ENGINE, Child
+from gpu_actors.gates.base import Subject
+from gpu_actors.gates.registry import STAGE_GATES
 from gpu_actors.jobs import Verdict, VerifyJob
-from gpu_actors.verifier import Verifier
+from gpu_actors.reference import Reference
+from gpu_actors.sandbox import UNTIMED
+from gpu_actors.verifier import Verifier, check, confinement
 from tests.unit.gpu_actors import tiny
 
 BUILT = ("execution", "model", "integration")
@@ -47,6 +53,22 @@ def test_a_right_engine_passes_every_gate_and_leaves_evidence_named_by_its_hash(
         stored = json.loads((tmp_path / f"{gate.evidence[0].sha256}.json").read_text())
         assert stored["gate"] == gate.gate
         assert stored["tree"] == verdict.tree
+
+
+def test_every_gate_may_be_asked_again_after_all_others(work: Path) -> None:
+    """The one that `run_again` draws must not fail for what ran in between: a right engine would be rejected."""
+    tree = tiny.write_engine(work / "trees" / "asked_again", "llama", {})
+    job = tiny.verify_job(tiny.engine_job(tree, work / "llama", "llama"))
+    engine = job.engine
+    with (
+        Reference(work / "cache", Path(engine.checkpoint), engine.facts) as reference,
+        Child(ENGINE, confinement(engine, work / "cache", environment=UNTIMED)) as child,
+    ):
+        subject = Subject(job, child, reference, deadline=time.monotonic() + 300)
+        child.call("open", 60.0, tree_dir=engine.tree_dir, threads=1)
+        for gate in (*STAGE_GATES, *(gate for gate in STAGE_GATES if gate.repeatable)):
+            finding = check(subject, gate)
+            assert finding.status == "PASS", (gate.id, finding.summary)
 
 
 class Wrong(NamedTuple):
@@ -88,7 +110,7 @@ WRONG = {
     "network": Wrong("setup", setup_that(DOWNLOAD), "RAISED", ONE_STAGE),
     "framework": Wrong("audit", setup_that("import transformers"), "transformers", ONE_STAGE),
     "residual": Wrong("forward", {"model.py": (FORWARD, FORWARD.replace("x + ", ""))}, fields=TWO_STAGES),
-    "position": Wrong("step", {"model.py": ("rope(k, start)", "rope(k, start - (len(x) == 1 and start > 0))")},
+    "position": Wrong("step", {"model.py": ("([token]), cache, position)", "([token]), cache, position - 1)")},
                       fields=TWO_STAGES),
     "ignored": Wrong("weights", {"weights.py": ("return Weights(tensors, tuple(stored))",
                                                 "return Weights(tensors, tuple(stored)[1:])")}, fields=TWO_STAGES),
