@@ -78,6 +78,9 @@ REDUCTIONS: dict[str, tuple[str, Callable[[list[float]], float]]] = {
 }
 
 
+STARTUP = "startup_s"
+
+
 def _times() -> list[Metric]:
     def metric(field: str, suffix: str) -> Metric:
         what, get = FIELDS[field]
@@ -124,7 +127,7 @@ def _processes() -> list[Metric]:
             of_process=lambda process: float(process.peak_rss_bytes),
         ),
         Metric(
-            "startup_s",
+            STARTUP,
             "s",
             "min",
             "from the start of the process to ready for the first request, kernel build included",

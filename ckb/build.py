@@ -100,11 +100,12 @@ def ensure_store(root: Path, knowledge: Path = KNOWLEDGE) -> Store:
 
 
 def read_knowledge_at(store: Store, version: Version = None) -> Knowledge:
-    """The contracts and fragments that generation may use, from the store at one pinned version: verified ones."""
+    """What generation may use, from the store at one pinned version: the verified rows."""
     number = store.state(version).version
     contracts = {c.id: c for c in store.rows(Contract, number) if c.status == "verified"}
     fragments = {f.id: f for f in store.rows(Fragment, number) if f.status == "verified"}
-    return Knowledge(contracts, fragments, number)
+    experience = tuple(e for e in store.rows(Experience, number) if e.status == "verified")
+    return Knowledge(contracts, fragments, number, experience)
 
 
 def _changed(rows: Sequence[Row], stored: Mapping[str, Row]) -> Iterator[Row]:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from ckb.errors import UserError
 from ckb.records import Contract, Fragment, Row
+from ckb.schemas.experience import Experience
 
 R = TypeVar("R", bound=Row)
 
@@ -30,6 +31,8 @@ class Knowledge:
     fragments: dict[str, Fragment]
     version: int = 0
     """Version of the store that it was read from; 0 is the seed files themselves."""
+    experience: tuple[Experience, ...] = ()
+    """What was learned and is not tentative: it says where to look next, never what is right."""
 
 
 def read_contract(path: Path) -> Contract:

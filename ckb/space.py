@@ -72,15 +72,20 @@ def complete(
     facts: Facts,
     prefer: Mapping[str, Choice] | None = None,
 ) -> Assignment:
-    """A full assignment with the choices of `fixed`, else those of `prefer` where they can stay, else defaults.
+    """A full assignment with the choices of `fixed`, else those of `prefer` where they can stay, else defaults; one
+    that every contract has a fragment for, if there is one.
 
     Raises Unsatisfiable when the fixed choices contradict each other or the Target, KnowledgeGap when the decisions
-    can be made but a contract has no fragment under them.
+    can be made but a contract has no fragment under any of them.
     """
     contracts, available, wanted = list(contracts), list(fragments), {**(prefer or {}), **fixed}
     options = decisions(contracts)
     rules = _rules(fixed, contracts, available)
-    chosen = _search(options, {k: v for k, v in fixed.items() if k in options}, wanted, rules, facts)
+    given = {k: v for k, v in fixed.items() if k in options}
+    first = next(_search(options, given, wanted, rules, facts), None)
+    found = _search(options, given, wanted, rules, facts)
+    covered = (choices for choices in found if not _gap(contracts, available, facts, choices))
+    chosen = next(covered, first)
     if chosen is None:
         raise Unsatisfiable(f"the choices {dict(fixed)} can't be made together for this Target")
     assignment = dict(chosen)
@@ -121,19 +126,28 @@ def _search(
     wanted: Mapping[str, Choice],
     rules: list[tuple[str, Choice, Predicate]],
     facts: Facts,
-) -> Assignment | None:
-    """Depth first over the decisions, the wanted option first: the first assignment that breaks no rule."""
+) -> Iterator[Assignment]:
+    """Depth first over the decisions, the wanted option first: every assignment that breaks no rule."""
     for name, option, rule in rules:
         taken = not name or chosen.get(name) == option
         if taken and rule.choices() <= chosen.keys() and not rule.holds(facts, chosen):
-            return None
+            return
     left = [name for name in options if name not in chosen]
     if not left:
-        return chosen
+        yield chosen
+        return
     name = left[0]
-    order = sorted(options[name], key=lambda option: option != wanted.get(name))
-    attempts = (_search(options, {**chosen, name: option}, wanted, rules, facts) for option in order)
-    return next((found for found in attempts if found is not None), None)
+    for option in sorted(options[name], key=lambda option: option != wanted.get(name)):
+        yield from _search(options, {**chosen, name: option}, wanted, rules, facts)
+
+
+def _gap(contracts: list[Contract], fragments: list[Fragment], facts: Facts, choices: Assignment) -> bool:
+    """Whether a contract that these choices put in force has no fragment."""
+    try:
+        selection(contracts, fragments, facts, choices)
+    except KnowledgeGap:
+        return True
+    return False
 
 
 def default_assignment(contracts: Iterable[Contract], fragments: Iterable[Fragment], facts: Facts) -> Assignment:

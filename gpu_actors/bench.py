@@ -37,6 +37,7 @@ def bench_engine(
         arms=(Arm(name=ENGINE, engine=engine), Arm(name=REFERENCE)),
         scenarios=scenarios,
         repeats=5 if full else 3,
+        startup=True,
         seed=seed,
         checkpoint=str(checkpoint),
         facts=facts,

@@ -1,11 +1,12 @@
 """Times several engines in turn, in one run, on the same fresh prompts, with the clock in this process.
 
-All arms are loaded first, one process each; while one is timed the others wait for a request. A group is one repeat of
-one scenario: every arm once, on prompts that nobody has seen before, in an order that rotates from group to group. The
-first groups warm up and are not recorded. End tokens are ignored, so that lengths are exact.
+All arms are loaded first, each in a process of its own; while one is timed the others wait for a request. A group is
+one repeat of one scenario: every arm once, on prompts that nobody has seen before, in an order that rotates from group
+to group. The first groups warm up and are not recorded. End tokens are ignored, so that lengths are exact.
 
 A row is void, and says why, when foreign processes used more than 5% of the machine while its clock ran, when it is
-faster than memory allows, or when its tokens are wrong. A group that foreign load spoiled is measured again.
+faster than memory allows, or when its tokens are wrong. A group that foreign load spoiled is measured again when the
+machine is quiet, or when it has not been for a while.
 """
 
 import time
@@ -23,7 +24,10 @@ from gpu_actors.user_rows import UserRounds
 
 WATCH_S = 0.5
 """Between samples of memory while a clock runs: sampling costs processor time too."""
-
+QUIET_S = 1.0
+"""How long the machine must be quiet before a spoiled group is measured again."""
+PATIENCE_S = 20.0
+"""How long one benchmark waits for that in all."""
 
 Status = Literal["OK", "CRASHED", "TIMEOUT", "WRONG"]
 
@@ -65,12 +69,17 @@ class Benchmarker:
         self._rows: list[Row] = []
         self._groups = 0
         self._timed = 0
+        self._patience_s = PATIENCE_S
 
     def run(self) -> Benchmark:
         start = time.monotonic()
         with Ceiling(self.job.facts.platform.cores) as ceiling:
-            ceiling.measure()
-            results = self._run_arms()
+            try:
+                self._enter(ceiling)
+                results = self._run_arms()
+            finally:
+                for entrant in self._entrants:
+                    entrant.runner.child.close()
             ceiling.measure()
         user_rows = self._run_user_benchmark()
         return Benchmark(
@@ -86,17 +95,11 @@ class Benchmarker:
         )
 
     def _run_arms(self) -> tuple[ArmResult, ...]:
-        try:
-            for arm in self.job.arms:
-                self._enter(arm)
-            for scenario in self.job.scenarios:
-                self._measure(scenario)
-            for entrant in self._entrants:
-                self._check_outputs(entrant)
-            return tuple(entrant.result() for entrant in self._entrants)
-        finally:
-            for entrant in self._entrants:
-                entrant.runner.child.close()
+        for scenario in self.job.scenarios:
+            self._measure(scenario)
+        for entrant in self._entrants:
+            self._check_outputs(entrant)
+        return tuple(entrant.result() for entrant in self._entrants)
 
     def _run_user_benchmark(self) -> tuple[UserRow, ...]:
         """The user's benchmark on the engines that are right, whose own processes have ended by now."""
@@ -114,20 +117,36 @@ class Benchmarker:
     def _active(self) -> list[Entrant]:
         return [entrant for entrant in self._entrants if entrant.status == "OK"]
 
-    def _enter(self, arm: Arm) -> None:
+    def _enter(self, ceiling: Ceiling) -> None:
+        """Starts every arm and loads it. Where the time of that is not asked for they all start at once: importing
+        torch keeps one core busy for seconds. The ceiling waits until they have."""
+        if self.job.startup:
+            ceiling.measure()
+            for arm in self.job.arms:
+                self._load(self._start(arm), timed=True)
+            return
+        for entrant in [self._start(arm) for arm in self.job.arms]:
+            self._load(entrant, timed=False)
+        ceiling.measure()
+
+    def _start(self, arm: Arm) -> Entrant:
         runner: Runner
         if arm.engine:
             runner = EngineRunner(arm, self._cache_dir)
         else:
             runner = HuggingFaceRunner(Path(self.job.checkpoint), self.job.facts)
-        entrant = Entrant(arm.name, runner)
-        self._entrants.append(entrant)
+        self._entrants.append(Entrant(arm.name, runner))
+        return self._entrants[-1]
+
+    def _load(self, entrant: Entrant, *, timed: bool) -> None:
+        child = entrant.runner.child
         try:
-            runner.load(self._left)
-            entrant.load_s = (time.perf_counter_ns() - runner.child.started_ns) / 1e9
-            runner.child.sandbox.sample_s = WATCH_S
+            entrant.runner.load(self._left)
+            child.sandbox.sample_s = WATCH_S
         except ChildFailure as failure:
             entrant.drop(failure)
+        if timed:
+            entrant.load_s = (time.perf_counter_ns() - child.started_ns) / 1e9
 
     def _measure(self, scenario: Scenario) -> None:
         for _ in range(self.job.warmup):
@@ -137,11 +156,21 @@ class Benchmarker:
         while repeat < self.job.repeats and self._active and self._left > 0:
             rows = self._group(scenario, repeat)
             self._rows += rows
-            spoiled = any(row.void for row in rows)
+            spoiled = any(row.busy for row in rows)
             if spoiled and spare > 0:
                 spare -= 1  # again, on other prompts; the spoiled group stays in the record
+                self._await_quiet()
             else:
                 repeat += 1
+
+    def _await_quiet(self) -> None:
+        """Returns when nobody else uses the machine for a second, or when the patience of this run is spent."""
+        while self._patience_s > 0 and self._left > 0:
+            load = ForeignLoad()
+            time.sleep(QUIET_S)
+            self._patience_s -= QUIET_S
+            if load.share() <= FOREIGN_LIMIT:
+                return
 
     def _group(self, scenario: Scenario, repeat: int | None) -> list[Row]:
         """Every active arm once on the same fresh prompt. `repeat` None: a warm-up, not recorded."""
@@ -168,9 +197,10 @@ class Benchmarker:
         events = list(entrant.runner.stream(prompt, scenario.new_tokens, self._left))
         foreign = load.share()
         tokens = [event.value for event in events]
-        void = f"foreign processes used {foreign:.0%} of the machine" if foreign > FOREIGN_LIMIT else None
+        busy = foreign > FOREIGN_LIMIT
+        void = f"foreign processes used {foreign:.0%} of the machine" if busy else None
         if len(tokens) != scenario.new_tokens or not all(self._is_token(token) for token in tokens):
-            void = f"asked for {scenario.new_tokens} tokens, found {len(tokens)}: {str(tokens[:4])[:60]}"
+            busy, void = False, f"asked for {scenario.new_tokens} tokens, found {len(tokens)}: {str(tokens[:4])[:60]}"
             entrant.status, entrant.detail = "WRONG", void
         else:
             entrant.last[scenario] = (prompt, tokens)
@@ -190,6 +220,7 @@ class Benchmarker:
             decode_tok_s=1000 / tpot if tpot else 0.0,
             foreign_cpu=foreign,
             void=void,
+            busy=busy,
         )
 
     def _is_token(self, token: Any) -> bool:
@@ -208,5 +239,5 @@ class Benchmarker:
         """The rows, void where their arm turned out wrong, or where they are faster than memory allows."""
         wrong = {entrant.name: entrant.detail for entrant in self._entrants if entrant.status == "WRONG"}
         for row in self._rows:
-            reason = row.void or wrong.get(row.arm) or too_fast(row, self.job.facts, ceiling_gb_s)
-            yield row.model_copy(update={"void": reason})
+            fault = wrong.get(row.arm) or too_fast(row, self.job.facts, ceiling_gb_s)
+            yield row.model_copy(update={"void": fault, "busy": False}) if fault else row

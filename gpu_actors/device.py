@@ -5,14 +5,11 @@ import time
 from pathlib import Path
 
 from benchmarks import prompts
-from ckb.facts import Facts
 from gpu_actors.benchmarker import Benchmarker
 from gpu_actors.child import ENGINE, Child, ChildFailure
-from gpu_actors.gates.acceptance import Plan
 from gpu_actors.jobs import Benchmark, BenchmarkJob, EngineJob, Profile, Verdict, VerifyJob
 from gpu_actors.lease import FOLDER, Lease, physical_devices
 from gpu_actors.machine import Ceiling
-from gpu_actors.reference import Reference
 from gpu_actors.verifier import Verifier, confinement
 
 PROFILE_PROMPT = 64
@@ -69,14 +66,6 @@ class Device:
             arguments = {"checkpoint": job.checkpoint, "prompt": prompt, "steps": steps, "capacity": context}
             found = child.call("profile", 300.0, **arguments)
             return Profile(shares=found.value("shares", dict[str, float]), step_ms=found.value("step_ms", float))
-
-    def reference(self, checkpoint: str, facts: Facts) -> float:
-        """Has Hugging Face answer everything that the screen acceptance asks, so that later verdicts find it cached.
-        Returns the seconds that took; 0 when all of it was there."""
-        plan = Plan(Path(checkpoint), facts, full=False, seed=0)
-        with self._lease(exclusive=False), Reference(self._cache_dir, Path(checkpoint), facts) as reference:
-            plan.cases(reference)
-            return reference.seconds
 
     def ceiling(self, threads: int) -> float:
         """Best streaming read of the device's memory, GB/s."""

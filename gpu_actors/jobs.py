@@ -125,6 +125,8 @@ class BenchmarkJob(Frozen):
     checkpoint: str
     facts: Facts
     deadline_s: float = 900.0
+    startup: bool = False
+    """Start the arms one after another, so that the time each takes is its own; otherwise together, untimed."""
     user_benchmark: str = ""
     """The user's own benchmark, a command with absolute paths; it is run on each engine after the timed groups."""
     user_files: dict[str, str] = Field(default_factory=dict)
@@ -153,6 +155,8 @@ class Row(Frozen):
     """Share of the machine's CPU time used by processes that are not ours while the clock ran."""
     void: str | None = None
     """Why the row does not count (foreign load, faster than the floor, wrong tokens), or None."""
+    busy: bool = False
+    """It is void because foreign processes used the machine: nothing is said against the arm."""
 
 
 class UserRow(Frozen):
@@ -168,6 +172,8 @@ class UserRow(Frozen):
     """What it printed, by the user's own names; empty when it failed."""
     void: str | None = None
     """Why the row does not count (it failed, its files changed, foreign load), or None."""
+    busy: bool = False
+    """It is void because foreign processes used the machine: nothing is said against the arm."""
 
 
 class ArmResult(Frozen):
@@ -177,7 +183,7 @@ class ArmResult(Frozen):
     status: Literal["OK", "CRASHED", "TIMEOUT", "WRONG"]
     detail: str = ""
     load_s: float = 0.0
-    """Start of the process to ready, kernel build included."""
+    """Start of the process to ready, kernel build included; 0 where that was not measured (BenchmarkJob.startup)."""
     peak_rss_bytes: int = 0
     """Largest sum of the process tree's resident sets, load included."""
 

@@ -61,7 +61,7 @@ class Reference:
         self._folder = cache_dir / "reference" / content_sha256(checkpoint)[:16]
         self._key = {"dtype": self.dtype, "oracle": ORACLE[self.dtype], "versions": [version(n) for n in LIBRARIES]}
         self.seconds = 0.0
-        """Time spent on misses."""
+        """Time spent on what was not cached."""
 
     def __enter__(self) -> "Reference":
         return self
@@ -79,24 +79,32 @@ class Reference:
         values = {"dtype": self.dtype, "prompt": prompt, "new_tokens": new_tokens}
         return [int(t) for t in self._cached("greedy", values)["tokens"]]
 
-    def evaluate(self, tokens: list[int], positions: list[int], samples: list[int] | None = None) -> Evaluation:
-        """Logits at `positions`; the oracle's rows at `samples`, which must be among them."""
-        values = {"tokens": tokens, "positions": positions, "samples": samples or []}
-        return Evaluation(**self._cached("evaluate", {"dtype": self.dtype, "oracle": ORACLE[self.dtype], **values}))
+    def evaluate(
+        self, tokens: list[int], positions: list[int], samples: list[int] | None = None, *, keep: bool = True
+    ) -> Evaluation:
+        """Logits at `positions`; the oracle's rows at `samples`, which must be among them. `keep`: in the cache; not
+        worth it for what will not be asked again."""
+        what = {"tokens": tokens, "positions": positions, "samples": samples or []}
+        values = {"dtype": self.dtype, "oracle": ORACLE[self.dtype], **what}
+        return Evaluation(**(self._cached("evaluate", values) if keep else self._asked("evaluate", values)))
 
     def _cached(self, op: str, values: dict[str, Any]) -> dict[str, Array]:
         path = self._folder / f"{sha256_json([op, values, self._key])[:32]}.npz"
         if not path.exists():
-            start = time.monotonic()
-            reply = self._ask(op, values)
-            arrays = reply.arrays or {k: np.asarray(v) for k, v in reply.values.items()}
+            arrays = self._asked(op, values)
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
                 np.savez(file, **arrays)  # type: ignore[arg-type]
             os.replace(file.name, path)  # noqa: PTH105 - whole or not at all
-            self.seconds += time.monotonic() - start
         with np.load(path, allow_pickle=False) as stored:
             return dict(stored)
+
+    def _asked(self, op: str, values: dict[str, Any]) -> dict[str, Array]:
+        """Asks the process, and counts its time."""
+        start = time.monotonic()
+        reply = self._ask(op, values)
+        self.seconds += time.monotonic() - start
+        return reply.arrays or {k: np.asarray(v) for k, v in reply.values.items()}
 
     def _ask(self, op: str, values: dict[str, Any]) -> Reply:
         try:

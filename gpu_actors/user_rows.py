@@ -51,10 +51,11 @@ class UserRounds:
         loud = foreign > FOREIGN_LIMIT
         void = failure or (f"foreign processes used {foreign:.0%} of the machine" if loud else None)
         place = {"repeat": repeat, "group": group, "order": len(self._rows) + 1}
-        self._rows.append(UserRow(arm=name, **place, metrics=metrics, void=void))
+        busy = loud and not failure
+        self._rows.append(UserRow(arm=name, **place, metrics=metrics, void=void, busy=busy))
         if failure:
             del self._engines[name]
-        return loud and not failure
+        return busy
 
     def _measure(self, engine: EngineJob) -> tuple[dict[str, float], str]:
         """What the benchmark printed, and why it does not count."""

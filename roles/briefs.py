@@ -135,6 +135,25 @@ class Hypothesis(Frozen):
     falsification: str
 
 
+class Experience(Frozen):
+    """One thing learned, for the knowledge base."""
+
+    id: str
+    title: str
+    kind: Literal["optimisation", "failure_mode", "debugging"]
+    applies_to: str
+    """The class of targets for which it should hold."""
+    change: dict[str, Choice] = Field(default_factory=dict)
+    metric: str = ""
+    """What the effect is an effect on; empty: on any measure of speed."""
+    effect: float | None = None
+    """Relative change of the metric, positive is better."""
+    interval: tuple[float, float] | None = None
+    """Interval of the effect, 95%."""
+    signal: Literal["confirmed", "probable", "tentative"]
+    text: str
+
+
 class EvaluatorBrief(Brief):
     """The incumbent, where its time goes, and the space that is still open."""
 
@@ -152,6 +171,8 @@ class EvaluatorBrief(Brief):
     """Decision or parameter -> the parts of a step that it can change."""
     tried: tuple[dict[str, Choice], ...]
     """Assignments that were measured or rejected already."""
+    known: tuple[Experience, ...] = ()
+    """What earlier runs learned of changes on Targets like this one."""
     wanted: int
     """How many hypotheses to return at most."""
     memory: str = ""
@@ -171,6 +192,8 @@ class OrchestratorBrief(Brief):
     memory: str
     last_round: tuple[str, ...] = ()
     """One line a candidate of the last round: change, outcome, effect."""
+    minimum: float = 0.0
+    """A smaller gain is not kept, so what promises less is not worth a candidate."""
 
 
 class OrchestratorAnswer(Frozen):
@@ -196,23 +219,6 @@ class AnalystAnswer(Frozen):
     contract: str
     explanation: str
     next_step: str
-
-
-class Experience(Frozen):
-    """One thing learned, for the knowledge base."""
-
-    id: str
-    title: str
-    kind: Literal["optimisation", "failure_mode", "debugging"]
-    applies_to: str
-    """The class of targets for which it should hold."""
-    change: dict[str, Choice] = Field(default_factory=dict)
-    effect: float | None = None
-    """Relative change of the objective, positive is better."""
-    interval: tuple[float, float] | None = None
-    """Bootstrap interval of the effect."""
-    signal: Literal["confirmed", "probable", "tentative"]
-    text: str
 
 
 class ConsolidatorBrief(Brief):

@@ -4,7 +4,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,9 @@ from ckb.facts import Facts, Frozen
 from ckb.hashing import sha256_json
 from ckb.knowledge_files import Knowledge
 from ckb.records import Choice, Contract, Fragment, Stage
+from ckb.space import predicate
 from gpu_actors.jobs import EngineJob
+from roles.briefs import Experience
 from swarm.budget import Ledger
 from swarm.journal import Journal
 from swarm.plan import Plan
@@ -145,6 +147,19 @@ class Context:
         """The fragments filed under these contracts."""
         names = {contract.id for contract in contracts}
         return tuple(f for f in self.knowledge.fragments.values() if f.contract in names)
+
+    @property
+    def experience(self) -> tuple[Experience, ...]:
+        """What earlier runs learned of optimisations that may hold for this Target and the tree on main."""
+        return tuple(self._applying())
+
+    def _applying(self) -> Iterator[Experience]:
+        for row in self.knowledge.experience:
+            condition = predicate(row.applies_to)
+            asked = row.kind == "optimisation" and row.metric in ("", self.plan.metric)
+            known = condition.choices() <= self.choices.keys()
+            if asked and known and condition.holds(self.facts, self.choices):
+                yield Experience.model_validate(row.model_dump(include=set(Experience.model_fields)))
 
     def engine_job(self, commit: str, tree: str) -> EngineJob:
         """A tree, checked out where a device can load it."""

@@ -23,7 +23,7 @@ from roles.authors.factory import make_author
 from roles.authors.gateway import LitellmGateway
 from roles.briefs import RoleName
 from roles.completion import CompletionReply, CompletionRequest, Price
-from roles.settings import LitellmSettings, settings_for
+from roles.settings import AuthorConfig, LitellmSettings, settings_for
 from roles.transcript import Transcript
 from swarm.cluster import device_options
 from swarm.paths import cache_dir, disk_full, home, store_dir
@@ -68,24 +68,27 @@ class RemotePurse:
 
 
 class RoleWorker:
-    """Answers the briefs of one role with the author that the Target names for it."""
+    """Answers the briefs of every role that one author answers for."""
 
-    def __init__(self, role: RoleName, target: Target, transcripts: str, purse: RemotePurse | Purse | None):
-        self._role = role
-        settings = settings_for(target.authors, role)
-        self._author: Author = make_author(
-            settings,
-            gateway=purse,
-            budget=purse or Spending(0, 0),
-            transcript=Transcript(Path(transcripts) / f"{role}.jsonl"),
-            home=home(),
-        )
+    def __init__(self, author: AuthorConfig, transcripts: str, purse: RemotePurse | Purse | None):
+        self._config = author
+        self._transcripts = Path(transcripts)
+        self._purse = purse
+        self._authors: dict[RoleName, Author] = {}
 
     def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]:
-        return self._author.answer(brief)
+        if brief.role not in self._authors:
+            self._authors[brief.role] = make_author(
+                self._config,
+                gateway=self._purse,
+                budget=self._purse or Spending(0, 0),
+                transcript=Transcript(self._transcripts / f"{brief.role}.jsonl"),
+                home=home(),
+            )
+        return self._authors[brief.role].answer(brief)
 
     def __repr__(self) -> str:
-        return self._role
+        return f"author {self._config.kind}"
 
 
 def needs_provider(target: Target) -> bool:
@@ -104,24 +107,21 @@ class RayCrew:
         if needs_provider(target):
             self._purse = RemotePurse(ray.remote(num_cpus=0, max_concurrency=64)(ProviderProcess).remote(usd, tokens))
         self._lock = threading.Lock()
-        self._pools: dict[str, queue.SimpleQueue[Any]] = {}
-        self._width = {"implementer": target.search.parallel}
+        self._free: dict[AuthorConfig, queue.SimpleQueue[Any]] = {}
         self._device = self._make_device()
-        self._consolidator = ray.remote(num_cpus=0)(Consolidator).remote(store_dir())
-        for role in ("implementer", "reviewer"):  # started now, while Hugging Face is being measured
-            self._pool(role)
 
     def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]:
-        """One brief, answered by a free worker of its role."""
-        pool = self._pool(brief.role)
-        worker = pool.get()
+        """One brief, answered by a free worker of its role's author."""
+        author = settings_for(self._target.authors, brief.role)
+        free = self._pool(author)
+        worker = free.get()
         try:
             answered: tuple[Answer, Usage] = get(worker.answer.remote(brief))
         except RayActorError:
-            worker = self._make_worker(brief.role)
+            worker = self._make_worker(author)
             answered = get(worker.answer.remote(brief))
         finally:
-            pool.put(worker)
+            free.put(worker)
         return answered
 
     def verify(self, job: VerifyJob) -> Verdict:
@@ -129,15 +129,18 @@ class RayCrew:
         return verdict
 
     def benchmark(self, job: BenchmarkJob) -> Benchmark:
+        self._retire()
         benchmark: Benchmark = self._on_device(lambda device: device.benchmark.remote(job))
         return benchmark
 
     def profile(self, job: EngineJob) -> Profile:
+        self._retire()
         profile: Profile = self._on_device(lambda device: device.profile.remote(job))
         return profile
 
     def consolidate(self, lessons: Lessons) -> Consolidation:
-        consolidation: Consolidation = get(self._consolidator.consolidate.remote(lessons))
+        consolidator = ray.remote(num_cpus=0)(Consolidator).remote(store_dir())
+        consolidation: Consolidation = get(consolidator.consolidate.remote(lessons))
         return consolidation
 
     def _on_device(self, call: Callable[[Any], Any]) -> Any:
@@ -155,18 +158,30 @@ class RayCrew:
         accelerator = self._target.hardware.accelerator
         return ray.remote(**options)(Device).remote(accelerator, str(cache_dir()), now=self._now)
 
-    def _pool(self, role: RoleName) -> queue.SimpleQueue[Any]:
+    def _pool(self, author: AuthorConfig) -> "queue.SimpleQueue[Any]":
+        """The free workers of one author, started when the first brief asks for one: as many as there are parallel
+        implementers where it answers for these, one otherwise."""
         with self._lock:
-            if role not in self._pools:
-                pool: queue.SimpleQueue[Any] = queue.SimpleQueue()
-                for _ in range(self._width.get(role, 1)):
-                    pool.put(self._make_worker(role))
-                self._pools[role] = pool
-            return self._pools[role]
+            if author not in self._free:
+                implements = settings_for(self._target.authors, "implementer") == author
+                free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+                for _ in range(self._target.search.parallel if implements else 1):
+                    free.put(self._make_worker(author))
+                self._free[author] = free
+            return self._free[author]
 
-    def _make_worker(self, role: RoleName) -> Any:
-        worker = ray.remote(num_cpus=0)(RoleWorker)
-        return worker.remote(role, self._target, self._transcripts, self._purse)
+    def _make_worker(self, author: AuthorConfig) -> Any:
+        return ray.remote(num_cpus=0)(RoleWorker).remote(author, self._transcripts, self._purse)
+
+    def _retire(self) -> None:
+        """Ends the role workers, none of which is at work when the device is timed: the main thread of an idle Ray
+        worker wakes a hundred times a second and takes 1% of a core, and nine of them spoiled every timing on two
+        cores. The next brief starts new ones."""
+        with self._lock:
+            for free in self._free.values():
+                while not free.empty():
+                    ray.kill(free.get())
+            self._free.clear()
 
 
 class ProviderProcess(Purse):

@@ -124,6 +124,8 @@ class CandidateDecided(Event):
     interval: tuple[float, float] | None = None
     objective: float | None = None
     """The metric as measured for this candidate."""
+    judged: bool = True
+    """False: nothing was found out about it (no valid measurement), so the same tree may be tried again."""
 
 
 class Merged(Event):

@@ -94,17 +94,16 @@ class InnerLoop:
         Returns the candidate if it passed, None if it was discarded.
         """
         while not (candidate := self.prepare(issue, index)).decided:
-            verdict = candidate.verdicts.get(purpose) or self.verify(candidate, purpose, self._open(candidate, levels))
+            left = self.still_open(candidate.submitted.tree, levels)
+            verdict = candidate.verdicts.get(purpose) or self.verify(candidate, purpose, left)
             if verdict.passed:
                 return candidate
         return None
 
-    def _open(self, candidate: Candidate, levels: tuple[Level, ...]) -> tuple[Level, ...]:
+    def still_open(self, tree: str, levels: tuple[Level, ...]) -> tuple[Level, ...]:
         """The levels that are still to be judged: the acceptance stage may start from the very tree that passed the
-        gates of the integration stage, and then only L3 is left."""
-        earlier = [v for c in list(self.context.state.candidates.values()) for v in c.verdicts.values()]
-        same = [v for v in earlier if v.tree == candidate.submitted.tree and v.passed]
-        judged = any(set(STAGE_LEVELS) <= set(v.levels) for v in same)
+        gates of the integration stage, and what is released passed them in its round; then only L3 is left."""
+        judged = any(set(STAGE_LEVELS) <= set(v.levels) for v in self.context.state.passed(tree))
         return ("L3",) if judged and "L3" in levels else levels
 
     def verify(
@@ -220,7 +219,8 @@ class InnerLoop:
 
         The acceptance stage starts from the tree of the integration stage, so there the same tree is no repetition.
         """
-        twins = [c for c in before if c.submitted.tree == candidate.submitted.tree]
+        judged = [c for c in before if not c.decided or c.decided.judged]
+        twins = [c for c in judged if c.submitted.tree == candidate.submitted.tree]
         if own := next((c for c in twins if c.id == candidate.id), None):
             against = evidence_against(own)
             self.discard(candidate, f"its new attempt changed nothing: {against[0].summary}")

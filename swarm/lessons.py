@@ -74,6 +74,7 @@ def measured_effect(context: Context, candidate: Candidate) -> b.Experience | No
             f"platform.accelerator == {facts.platform.accelerator!r} and workload.dtype == {facts.workload.dtype!r}"
         ),
         change=issue.hypothesis.change,
+        metric=context.plan.metric,
         effect=decided.effect,
         interval=decided.interval,
         signal="tentative",

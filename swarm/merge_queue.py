@@ -49,7 +49,8 @@ class MergeQueue:
             if measured := effects.get(candidate.id):
                 self._discard(candidate, policy.why_no_gain(measured), measured)
             else:
-                self._discard(candidate, f"no valid measurement: {why_void(benchmark, candidate.id)}", None)
+                reason = f"no valid measurement: {why_void(benchmark, candidate.id)}"
+                self._row(candidate, "discarded", reason, None, judged=not only_busy(benchmark, candidate.id))
         by_id = {candidate.id: candidate for candidate in candidates}
         for measured in gains:
             candidate = by_id[measured.candidate]
@@ -140,7 +141,15 @@ class MergeQueue:
     def _discard(self, candidate: Candidate, reason: str, measured: Measured | None) -> None:
         self._row(candidate, "discarded", reason, measured)
 
-    def _row(self, candidate: Candidate, decision: e.Decision, reason: str, measured: Measured | None) -> None:
+    def _row(
+        self,
+        candidate: Candidate,
+        decision: e.Decision,
+        reason: str,
+        measured: Measured | None,
+        *,
+        judged: bool = True,
+    ) -> None:
         if candidate.decided:
             return
         self.context.journal.append(
@@ -151,6 +160,7 @@ class MergeQueue:
                 effect=measured.effect if measured else None,
                 interval=(measured.low, measured.high) if measured else None,
                 objective=measured.objective if measured else None,
+                judged=judged,
             )
         )
 
@@ -158,6 +168,14 @@ class MergeQueue:
         issue = self.context.state.candidates[merge.candidate].submitted.issue
         hypothesis = self.context.state.issues[issue].issue.hypothesis
         return dict(hypothesis.change) if hypothesis else {}
+
+
+def only_busy(benchmark: Benchmark, arm: str) -> bool:
+    """Whether nothing is held against an arm but that the machine was busy, so that another day may measure it."""
+    status = next((a.status for a in benchmark.arms if a.arm == arm), "OK")
+    void = [row.busy for row in benchmark.rows if row.arm == arm and row.void]
+    void += [row.busy for row in benchmark.user_rows if row.arm == arm and row.void]
+    return status == "OK" and all(void)
 
 
 def why_void(benchmark: Benchmark, arm: str) -> str:

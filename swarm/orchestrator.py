@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from benchmarks.metrics import USER_METRIC
+from benchmarks.metrics import STARTUP, USER_METRIC
 from ckb.errors import UserError
 from ckb.records import STAGES, Stage
 from gpu_actors.jobs import Arm, Benchmark, BenchmarkJob
-from roles.briefs import EvaluatorAnswer, EvaluatorBrief, OrchestratorAnswer, OrchestratorBrief
+from roles.briefs import EvaluatorAnswer, EvaluatorBrief, Experience, OrchestratorAnswer, OrchestratorBrief
 from swarm import events as e
 from swarm.budget import BudgetExceeded
 from swarm.context import Context
 from swarm.crew import Crew
 from swarm.inner_loop import ALL_LEVELS, FIRST_STAGE_LEVELS, STAGE_LEVELS, InnerLoop
-from swarm.lessons import lessons_of
+from swarm.lessons import lessons_of, measured_effect
 from swarm.measure import objective_of, repeats_for
 from swarm.merge_queue import MergeQueue
 from swarm.policies import issue_tracker as policy
@@ -89,6 +89,7 @@ class Orchestrator:
                 seed=self.context.plan.seed_of("benchmark", purpose, str(round_number), candidate or ""),
                 checkpoint=str(self.context.target.checkpoint),
                 facts=self.context.facts,
+                startup=self.context.plan.metric == STARTUP,
                 user_benchmark=absolute_command(command or ""),
                 user_files=self.context.plan.user_files.benchmark,
             )
@@ -143,7 +144,7 @@ class Orchestrator:
         issues = [self._open(issue) for issue in opened.issues]
         if issues:
             self._try(number, issues)
-        reason = "" if issues else "no open direction"
+        reason = "" if issues else f"no open direction promises {policy.MINIMUM_EFFECT:.0%}"
         return self._close_round(number, opened.memory, stop=opened.stop or not issues, reason=reason)
 
     def _dispatch(self, number: int) -> e.RoundOpened:
@@ -155,6 +156,7 @@ class Orchestrator:
             choices=self.context.choices,
             hypotheses=hypotheses.hypotheses,
             parallel=self.context.target.search.parallel,
+            minimum=policy.MINIMUM_EFFECT,
             memory=self.context.state.memory,
             last_round=self.context.state.round_lines(number - 1),
         )
@@ -182,10 +184,16 @@ class Orchestrator:
             space=plan.space,
             affects=plan.affects,
             tried=tuple(state.tried),
+            known=self.context.experience + self._measured(),
             wanted=self.context.target.search.parallel,
             memory=state.memory,
         )
         return self.inner.ask(brief, EvaluatorAnswer, None, None)[0]
+
+    def _measured(self) -> tuple[Experience, ...]:
+        """What this run has found out about changes so far."""
+        candidates = list(self.context.state.candidates.values())
+        return tuple(effect for c in candidates if (effect := measured_effect(self.context, c)))
 
     def _current(self, step_ms: float) -> float | None:
         """The incumbent's objective: as its benchmark measured it, or the profiled step where that is the same."""
@@ -241,7 +249,8 @@ class Orchestrator:
 
     def _release(self, merged: e.Merged) -> bool:
         candidate = self.context.state.candidates[merged.candidate]
-        verdict = candidate.verdicts.get("release") or self.inner.verify(candidate, "release", ALL_LEVELS, merged)
+        levels = self.inner.still_open(merged.tree, ALL_LEVELS)
+        verdict = candidate.verdicts.get("release") or self.inner.verify(candidate, "release", levels, merged)
         if not verdict.passed:
             return False
         benchmark = self.context.state.benchmark("release", 0, candidate.id)
@@ -251,7 +260,7 @@ class Orchestrator:
         result = next(arm for arm in benchmark.arms if arm.arm == "engine")
         if result.status != "OK":  # its answers while the clock ran were not those that the gates saw
             return False
-        path = write_engine(self.context, merged, verdict, benchmark)
+        path = write_engine(self.context, merged, benchmark)
         self.context.journal.append(
             e.EngineReleased(path=path, tree=merged.tree, commit=merged.commit, candidate=candidate.id)
         )

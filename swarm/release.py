@@ -47,11 +47,12 @@ class Manifest(Frozen):
     files: dict[str, str]
     """File -> sha256."""
     lines: int
-    verdict: Verdict
+    verdicts: tuple[Verdict, ...]
+    """All that this very tree passed, in order: the gates of its stages or its round, and the full acceptance."""
     benchmark: Benchmark
 
 
-def write_engine(context: Context, merged: Merged, verdict: Verdict, benchmark: Benchmark) -> str:
+def write_engine(context: Context, merged: Merged, benchmark: Benchmark) -> str:
     """Writes engines/<target>/engine_<tree>/ and points engines/<target>/latest at it; returns its path below home().
 
     The folder is made beside its place and renamed, so that nobody ever sees half an engine.
@@ -66,7 +67,7 @@ def write_engine(context: Context, merged: Merged, verdict: Verdict, benchmark: 
     try:
         for path, text in files.items():
             (draft / path).write_text(text, encoding="utf-8")
-        manifest = manifest_of(context, name, merged, files, verdict, benchmark)
+        manifest = manifest_of(context, name, merged, files, benchmark)
         (draft / "manifest.json").write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
         publish(draft, parent / name)
     except BaseException:
@@ -75,9 +76,7 @@ def write_engine(context: Context, merged: Merged, verdict: Verdict, benchmark: 
     return (parent / name).relative_to(home()).as_posix()
 
 
-def manifest_of(
-    context: Context, name: str, merged: Merged, files: dict[str, str], verdict: Verdict, benchmark: Benchmark
-) -> Manifest:
+def manifest_of(context: Context, name: str, merged: Merged, files: dict[str, str], benchmark: Benchmark) -> Manifest:
     submitted = context.state.candidates[merged.candidate].submitted
     spans = submitted.spans if submitted.tree == merged.tree else ()
     return Manifest(
@@ -100,7 +99,7 @@ def manifest_of(
         spans=spans,
         files={path: sha256(text.encode()) for path, text in sorted(files.items())},
         lines=sum(text.count("\n") for text in files.values()),
-        verdict=verdict,
+        verdicts=tuple(context.state.passed(merged.tree)),
         benchmark=benchmark,
     )
 

@@ -68,14 +68,27 @@ class RunState:
 
     @property
     def tried(self) -> list[dict[str, Choice]]:
-        """Assignments of every candidate so far."""
-        return [c.submitted.choices for c in self.candidates.values()]
+        """Assignments that need not be tried again: those of every judged candidate, and what was asked of it, which
+        may differ where a change brought others with it."""
+        judged = [c for c in self.candidates.values() if not c.decided or c.decided.judged]
+        return [c.submitted.choices for c in judged] + [asked for c in judged if (asked := self._asked_of(c))]
+
+    def _asked_of(self, candidate: Candidate) -> dict[str, Choice]:
+        """The choices of the tree that a hypothesis was about, with its change."""
+        issue = self._issue_of(candidate.id)
+        base = next((m.choices for m in self.merges if m.commit == issue.base), {})
+        return {**base, **issue.hypothesis.change} if issue.hypothesis else {}
 
     @property
     def whole_engines(self) -> list[e.Merged]:
         """The merges that left a whole engine on main, in order: that of the acceptance stage and all after it."""
         whole = ("acceptance", "performance")
         return [m for m in self.merges if self._issue_of(m.candidate).stage in whole]
+
+    def passed(self, tree: str) -> list[Verdict]:
+        """Every verdict that let this very tree through."""
+        verdicts = [v for c in list(self.candidates.values()) for v in list(c.verdicts.values())]
+        return [v for v in verdicts if v.tree == tree and v.passed]
 
     def round_of(self, candidate: str) -> int:
         """The round that a candidate belongs to; 0 for the stages."""

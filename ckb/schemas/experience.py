@@ -20,8 +20,10 @@ class Experience(Row):
     """Key of what is claimed. Rows that share it confirm or contradict each other; empty: the row's id."""
     change: dict[str, Choice] = Field(default_factory=dict)
     """Decisions and parameters that were changed."""
+    metric: str = ""
+    """What the effect is an effect on; empty: on any measure of speed."""
     effect: float | None = None
-    """Relative change of the objective, positive is better; None when nothing was measured."""
+    """Relative change of the metric, positive is better; None when nothing was measured."""
     interval: tuple[float, float] | None = None
     """Interval of the effect, low and high."""
     signal: Literal["confirmed", "probable", "tentative"]

@@ -4,6 +4,7 @@ Rounding decides which of two nearly equal logits is larger, and another order o
 token counts as right when the oracle's logit of it is within twice the reference's own largest error of the best one.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 from benchmarks import prompts
 from ckb.errors import UserError
 from ckb.facts import Facts
+from gpu_actors.child import ChildFailure
 from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.compare import rms
 from gpu_actors.reference import Evaluation, Reference
@@ -27,16 +29,30 @@ SAMPLES = 16
 
 @dataclass(frozen=True)
 class Case:
-    """One prompt with what the reference said to it."""
+    """One prompt, what was said to it, and what the reference and its oracle think of that, teacher-forced."""
 
     prompt: list[int]
     continuation: list[int]
+    """The reference's own greedy tokens; for a prompt that is fresh, the engine's."""
+    positions: list[int]
+    """Of the sequence, evaluated: the samples and every position that predicts a new token."""
     samples: list[int]
     """Positions whose whole row of logits is compared: spread over the prompt and the continuation."""
-    sampled: list[int]
-    """Where these stand among the evaluated positions."""
     evaluation: Evaluation
-    """At these and at every position that predicts a new token."""
+
+    @property
+    def sequence(self) -> list[int]:
+        return self.prompt + self.continuation
+
+    @property
+    def sampled(self) -> list[int]:
+        """Where the samples stand among the evaluated positions."""
+        return [self.positions.index(p) for p in self.samples]
+
+    @property
+    def predicting(self) -> list[int]:
+        """Where the positions that predict a new token stand among the evaluated ones."""
+        return [i for i, p in enumerate(self.positions) if p >= len(self.prompt) - 1]
 
 
 @dataclass(frozen=True)
@@ -64,38 +80,60 @@ class Plan:
             )
         return [max(1, round(n)) for n in np.geomspace(min(3, longest), longest, COUNT)]
 
-    def prompts(self) -> list[list[int]]:
-        """Those of `screen` depend on the checkpoint alone, so that the reference answers them once; `full` adds as
-        many that are drawn for this verdict."""
-        drawn = prompts.cut(self.checkpoint, self.lengths, seed=0)
-        return drawn + (prompts.cut(self.checkpoint, self.lengths, seed=1 + self.seed) if self.full else [])
+    def fixed(self) -> list[list[int]]:
+        """Prompts that depend on the checkpoint alone, so that the reference answers them once."""
+        return prompts.cut(self.checkpoint, self.lengths, seed=0)
 
-    def cases(self, reference: Reference) -> list[Case]:
-        return [self._case(reference, prompt) for prompt in self.prompts()]
+    def fresh(self) -> list[list[int]]:
+        """In full acceptance as many again, which nobody has seen before this verdict."""
+        return prompts.cut(self.checkpoint, self.lengths, seed=1 + self.seed) if self.full else []
 
-    def _case(self, reference: Reference, prompt: list[int]) -> Case:
-        continuation = reference.greedy(prompt, self.new_tokens)
-        sequence = prompt + continuation
-        generating = list(range(len(prompt) - 1, len(sequence) - 1))
-        half = SAMPLES // 2
-        samples = sorted(
-            {*np.linspace(0, len(prompt) - 1, half, dtype=int).tolist(), *generating[:: len(generating) // half or 1]}
-        )
-        positions = sorted({*samples, *generating})
-        evaluation = reference.evaluate(sequence, positions, samples)
-        return Case(prompt, continuation, samples, [positions.index(p) for p in samples], evaluation)
+
+def evaluated(reference: Reference, prompt: list[int], continuation: list[int], *, keep: bool) -> Case:
+    sequence = prompt + continuation
+    predicting = range(len(prompt) - 1, len(sequence) - 1)
+    half = SAMPLES // 2
+    spread = np.linspace(0, len(prompt) - 1, half, dtype=int).tolist()
+    samples = sorted({*spread, *predicting[:: len(predicting) // half or 1]})
+    positions = sorted({*samples, *predicting})
+    return Case(prompt, continuation, positions, samples, reference.evaluate(sequence, positions, samples, keep=keep))
 
 
 def plan(subject: Subject) -> Plan:
     return Plan(subject.checkpoint, subject.facts, subject.job.acceptance == "full", subject.job.seed)
 
 
+def fixed_cases(subject: Subject) -> list[Case]:
+    """The reference's own `generate` on the fixed prompts."""
+    asked, reference = plan(subject), subject.reference
+    return [evaluated(reference, p, reference.greedy(p, asked.new_tokens), keep=True) for p in asked.fixed()]
+
+
+def fresh_cases(subject: Subject) -> list[Case]:
+    """The engine's own words on the fresh prompts. To judge each of its tokens by what the reference holds to be best
+    at that position asks the same as to compare with the reference's `generate`, without its slow steps."""
+
+    def make() -> list[Case]:
+        asked = plan(subject)
+        return [evaluated(subject.reference, p, said(subject, p, asked.new_tokens), keep=False) for p in asked.fresh()]
+
+    return subject.once("fresh_cases", make)
+
+
+def said(subject: Subject, prompt: list[int], count: int) -> list[int]:
+    """The engine's greedy tokens. Raises ChildFailure unless they are as many as were asked for."""
+    found = subject.continuation(prompt, count, ignore_eos=True)
+    if len(found) != count:
+        raise ChildFailure("PROTOCOL", f"asked for {count} tokens after {len(prompt)}, generate gave {len(found)}")
+    return found
+
+
 def logits(subject: Subject) -> Finding:
     """Largest and mean square error against the oracle, each at most twice the reference's own in that sequence."""
     subject.load_engine()
     rows, worst, agreed, positions = [], 0.0, 0, 0
-    for item in plan(subject).cases(subject.reference):
-        found = subject.logits(item.prompt + item.continuation, item.samples)
+    for item in [*fixed_cases(subject), *fresh_cases(subject)]:
+        found = subject.logits(item.sequence, item.samples)
         exact = item.evaluation.rows
         own = (errors[item.sampled] for errors in (item.evaluation.error_max, item.evaluation.error_rms))
         largest, spread = error_ratios(found, exact, *own)
@@ -129,16 +167,16 @@ class Walk:
 
 
 def greedy(subject: Subject) -> Finding:
+    """Every new token is the reference's, or one that the oracle puts within the tie band of its best."""
     subject.load_engine()
     walk = Walk()
-    items = plan(subject).cases(subject.reference)
-    for item in items:
-        wanted = len(item.continuation)
-        found = subject.continuation(item.prompt, wanted, ignore_eos=True)
-        if len(found) != wanted:
-            return failed(f"asked for {wanted} new tokens after {len(item.prompt)}, generate gave {len(found)}")
-        follow(subject, walk, item, found)
-    data = {"equal": walk.equal, "in_band": walk.in_band, "out_of_band": walk.out_of_band, "sequences": len(items)}
+    fixed, fresh = fixed_cases(subject), fresh_cases(subject)
+    for item in fixed:
+        follow(subject, walk, item, said(subject, item.prompt, len(item.continuation)))
+    for item in fresh:
+        judge(walk, len(item.prompt), 0, item.continuation, item.evaluation, item.predicting)
+    count = len(fixed) + len(fresh)
+    data = {"equal": walk.equal, "in_band": walk.in_band, "out_of_band": walk.out_of_band, "sequences": count}
     total = walk.equal + walk.in_band + walk.out_of_band
     summary = (
         f"{walk.equal} of {total} greedy tokens equal, {walk.in_band} inside the tie band, {walk.out_of_band} outside"
@@ -158,17 +196,25 @@ def follow(subject: Subject, walk: Walk, item: Case, tokens: list[int]) -> None:
         return
     start = len(item.prompt)
     positions = list(range(start + same - 1, start + len(tokens) - 1))
-    judge = subject.reference.evaluate(item.prompt + tokens, positions)
-    for i, token in enumerate(tokens[same:]):
-        gap, band = float(judge.top[i] - judge.following[i]), MARGIN * float(judge.error_max[i])
-        if token == judge.best[i]:
+    evaluation = subject.reference.evaluate(item.prompt + tokens, positions)
+    judge(walk, start, same, tokens[same:], evaluation, range(len(positions)))
+
+
+def judge(
+    walk: Walk, start: int, first: int, tokens: Sequence[int], evaluation: Evaluation, where: Sequence[int]
+) -> None:
+    """Counts tokens from the `first` new one on; `where` each of them is predicted among the evaluated positions."""
+    for i, (token, at) in enumerate(zip(tokens, where, strict=True)):
+        gap = float(evaluation.top[at] - evaluation.following[at])
+        band = MARGIN * float(evaluation.error_max[at])
+        if token == evaluation.best[at]:
             walk.equal += 1
         elif gap <= band:
             walk.in_band += 1
         else:
             walk.out_of_band += 1
             walk.first = walk.first or (
-                f"prompt of {start}, new token {same + i}: {token} lies {gap:.3g} below the best, band {band:.3g}"
+                f"prompt of {start}, new token {first + i}: {token} lies {gap:.3g} below the best, band {band:.3g}"
             )
 
 

@@ -32,7 +32,7 @@ class Expected:
 
 
 class Decoder:
-    """Teacher-forced logits. Weights stream through layer by layer: one pass serves all sequences, exact and rounded."""
+    """Teacher-forced logits. Weights stream through layer by layer: one pass serves all sequences, twice each."""
 
     def __init__(self, facts: ModelFacts, checkpoint: Path, dtype: Dtype):
         if facts.rope_type != "default" or facts.activation != "silu" or facts.sliding_window:

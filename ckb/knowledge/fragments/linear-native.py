@@ -4,7 +4,7 @@
 # applies_to: choice.linear == 'native'
 # constants: [DTYPE]
 # parameters:
-#   FEW: [16, 1, 32]
+#   FEW: [32, 16, 64, 1]
 #   BLOCK: [4096]
 # affects: [linear, head, prefill]
 # ---

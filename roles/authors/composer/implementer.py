@@ -4,8 +4,8 @@ import random
 from collections.abc import Mapping, Sequence
 
 from ckb.errors import KnowledgeGap
-from ckb.space import Assignment, Unsatisfiable, complete, decisions, open_space, selection
 from ckb.records import Choice
+from ckb.space import Assignment, Unsatisfiable, complete, decisions, open_space, selection
 from roles.author import AuthorError
 from roles.authors.composer.assembly import compose
 from roles.briefs import ImplementerAnswer, ImplementerBrief

@@ -6,8 +6,9 @@ HEADING = "# What the rounds so far have shown"
 
 
 def orchestrate(brief: OrchestratorBrief) -> OrchestratorAnswer:
-    """Hypotheses in order of their expected effect, as many as a round holds; stop when none is left."""
-    order = sorted(range(len(brief.hypotheses)), key=lambda i: (-brief.hypotheses[i].expected_effect, i))
+    """Hypotheses in order of their expected effect, as many as a round holds; stop when none promises enough."""
+    promising = [i for i, h in enumerate(brief.hypotheses) if h.expected_effect >= brief.minimum]
+    order = sorted(promising, key=lambda i: (-brief.hypotheses[i].expected_effect, i))
     return OrchestratorAnswer(dispatch=tuple(order[: brief.parallel]), memory=remember(brief), stop=not order)
 
 

@@ -107,6 +107,7 @@ ROWS: dict[str, Row] = {
         title="t",
         kind="optimisation",
         meaning="m",
+        metric="tpot_ms",
         change={"kv_layout": "head_major", "ROWS": 8},
         effect=0.25,
         interval=(0.125, 0.5),

@@ -90,6 +90,13 @@ def test_the_highest_rank_serves_and_a_gap_names_its_contract() -> None:
     assert gap.value.contract == "extra"
 
 
+def test_what_is_left_open_avoids_a_gap_and_what_is_asked_for_names_it() -> None:
+    without = [f for f in FRAGMENTS if f.id != "extra-own"]
+    assert complete({}, CONTRACTS, without, FACTS, prefer={"math": "own"})["math"] == "library"
+    with pytest.raises(KnowledgeGap):
+        complete({"math": "own"}, CONTRACTS, without, FACTS)
+
+
 def test_effects_of_a_decision_are_those_of_its_fragments() -> None:
     found = affects(CONTRACTS, FRAGMENTS)
     assert found["math"] == found["math-own.ROWS"] == ("linear",)

@@ -78,6 +78,7 @@ def test_arms_take_turns_on_the_same_prompts_and_wrong_ones_are_rows_that_do_not
         arms=tuple(arms),
         scenarios=(Scenario(prompt_tokens=9, new_tokens=12),),
         repeats=2,
+        startup=True,
         checkpoint=str(work / "llama"),
         facts=tiny.facts(),
     )

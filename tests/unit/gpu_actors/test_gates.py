@@ -9,6 +9,7 @@ from gpu_actors import checkpoint
 from gpu_actors.gates import formulas
 from gpu_actors.gates.acceptance import Plan, error_ratios
 from gpu_actors.gates.compare import ROUNDOFF, compare, judged, rms, rounded
+from gpu_actors.gates.decoder import Decoder
 from gpu_actors.gates.integration import numbers
 from tests.unit.gpu_actors import tiny
 
@@ -123,3 +124,18 @@ def test_tensors_are_read_in_their_own_format(tmp_path: Path) -> None:
     assert held.tensor("model.embed_tokens.weight").shape == (384, 48)
     assert "model.norm.weight" in held
     assert "lm_head.weight" not in held
+
+
+def test_the_decoder_says_how_far_rounding_takes_a_sequence(tmp_path: Path) -> None:
+    folder = tmp_path / "qwen3"
+    tiny.write_checkpoint(folder, "qwen3")
+    model = tiny.facts("qwen3").model
+    sequences = [[5, 9, 300, 2, 77], [11]]
+    single, half = (Decoder(model, folder, dtype).expected(sequences) for dtype in ("float32", "bfloat16"))
+    for one, other in zip(single, half, strict=True):
+        np.testing.assert_array_equal(one.logits, other.logits)
+        size = rms(one.logits)
+        assert 2**-26 * size < one.rounding < 2**-18 * size
+        assert 2**-10 * size < other.rounding < 2**-2 * size
+    (shorter,) = Decoder(model, folder, "float32").expected([[5, 9]])
+    np.testing.assert_allclose(single[0].logits[:2], shorter.logits, rtol=1e-12)

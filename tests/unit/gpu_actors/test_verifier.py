@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from gpu_actors.child import ENGINE, Child
+from gpu_actors.gates.acceptance import Plan
 from gpu_actors.gates.base import Subject
 from gpu_actors.gates.registry import STAGE_GATES
 from gpu_actors.jobs import Verdict, VerifyJob
@@ -69,6 +70,23 @@ def test_every_gate_may_be_asked_again_after_all_others(work: Path) -> None:
         for gate in (*STAGE_GATES, *(gate for gate in STAGE_GATES if gate.repeatable)):
             finding = check(subject, gate)
             assert finding.status == "PASS", (gate.id, finding.summary)
+
+
+def test_full_acceptance_judges_fresh_prompts_by_the_engine_s_own_words(work: Path) -> None:
+    """An engine that is right on the prompts that never change and wrong on all others."""
+    right = verify(work, "right_full", "llama", {}, acceptance="full")
+    assert right.passed, lines(right)
+    greedy = next(gate.summary for gate in right.gates if gate.gate == "acceptance_greedy")
+    asked = Plan(work / "llama", tiny.facts("llama"), full=False, seed=0)
+    assert f" of {16 * asked.new_tokens} greedy tokens equal" in greedy, greedy
+    known = [prompt[-2:] for prompt in asked.fixed()]
+    cheat = f"token if prompt[-2:] in {known} else (token + 1) % 384"
+    wrong = verify(work, "learnt", "llama", {"engine.py": ("yield token\n", f"yield {cheat}\n")}, acceptance="full",
+                   stages=("acceptance",), levels=("L3",))  # fmt: skip
+    assert [gate.gate for gate in wrong.failures] == ["acceptance_greedy"], lines(wrong)
+    screened = verify(work, "learnt_screened", "llama", {"engine.py": ("yield token\n", f"yield {cheat}\n")},
+                      stages=("acceptance",), levels=("L3",))  # fmt: skip
+    assert screened.passed, "the screen alone can be learnt by heart: that is what the fresh prompts are for"
 
 
 class Wrong(NamedTuple):

@@ -109,9 +109,11 @@ def test_every_fragment_is_short_names_no_target_and_is_used_by_some_assignment(
 
 def test_without_a_needed_fragment_the_contract_is_named_as_missing() -> None:
     for facts, change in DESIGNS:
-        for span in compose(brief_of(facts, change)).spans:
+        whole = compose(brief_of(facts, change))
+        decided = {name: value for name, value in whole.choices.items() if "." not in name}
+        for span in whole.spans:
             fewer = {id: f for id, f in KNOWLEDGE.fragments.items() if id != span.fragment}
-            answer = compose(brief_of(facts, change, knowledge=Knowledge(KNOWLEDGE.contracts, fewer)))
+            answer = compose(brief_of(facts, decided, knowledge=Knowledge(KNOWLEDGE.contracts, fewer)))
             assert answer.missing_contract == span.contract, span.fragment
             assert span.contract in answer.summary
 
@@ -280,6 +282,36 @@ def test_the_evaluator_starts_with_the_change_of_the_largest_reach() -> None:
     assert len(set(changed)) == 4, "one round tries different things"
     effects = [h.expected_effect for h in hypotheses]
     assert effects == sorted(effects, reverse=True)
+
+
+def learned(change: dict[str, b.Choice], effect: float | None, high: float = 0.0, **more: object) -> b.Experience:
+    given: dict[str, object] = {"id": "x", "title": "x", "kind": "optimisation", "applies_to": "", "text": ""}
+    interval = None if effect is None else (effect - 0.1, high or effect + 0.01)
+    return b.Experience.model_validate(
+        given | {"change": change, "effect": effect, "interval": interval, "signal": "probable"} | more
+    )
+
+
+def test_the_evaluator_starts_with_what_helped_elsewhere_and_leaves_out_what_hurt() -> None:
+    choices = compose(brief_of(LLAMA, COMPILED)).choices
+    streams: dict[str, b.Choice] = {"cpp-products.STREAMS": 4, "cpp-products.PREFETCH": 1024}
+    known = (
+        learned({"step": "eager"}, -0.6),
+        learned({"linear": "torch"}, -0.3, high=0.1),  # not clear of zero: worth a try
+        learned(streams, None),
+        learned({"weight_fusion": "fused"}, 0.2),
+        learned({"cpp-vectors.LANES": 7}, 0.9),  # not open here
+        learned({"kv_layout": choices["kv_layout"]}, 0.9),  # so already
+        learned({"kv_layout": "token_major"}, 0.5, kind="debugging"),
+    )
+    found = evaluate(choices, known=known, shares={"rest": 1.0}, wanted=50).hypotheses
+    changes = [h.change for h in found]
+    assert changes[:2] == [{"weight_fusion": "fused"}, streams]
+    assert {"step": "eager"} not in changes
+    assert {"linear": "torch"} in changes
+    assert changes.count({"weight_fusion": "fused"}) == 1
+    again = evaluate(choices, ({**choices, "weight_fusion": "fused"},), known=known).hypotheses
+    assert {"weight_fusion": "fused"} not in [h.change for h in again]
 
 
 def test_the_evaluator_tunes_what_the_incumbent_uses_and_never_repeats_itself() -> None:

@@ -10,6 +10,7 @@ import pytest
 from ckb.store import Store
 from swarm.context import RunFiles
 from swarm.journal import epoch_file, read_events
+from swarm.release import Manifest
 from tests.unit.swarm.rehearsal import outcome, prepare, rehearse
 
 
@@ -60,3 +61,24 @@ def test_wherever_the_driver_is_killed_the_run_ends_the_same(
         decided = Counter(e.candidate for e in read_events(again.root) if e.kind == "candidate_decided")
         assert set(decided.values()) == {1}, f"cut {cut}: {decided}"
         shutil.rmtree(copy)
+
+
+def test_what_a_busy_machine_left_unmeasured_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
+    state = rehearse(tmp_path, prepare(tmp_path), busy=1).state
+    rows = {name: c for name, c in state.candidates.items() if name.startswith("r") and c.decided}
+    first = {c.submitted.tree for name, c in rows.items() if name.startswith("r1")}
+    again = {c.submitted.tree: c for name, c in rows.items() if name.startswith("r2")}
+    assert all(c.decided and not c.decided.judged for name, c in rows.items() if name.startswith("r1"))
+    assert first <= again.keys()
+    assert all(again[tree].decided.judged for tree in first)  # type: ignore[union-attr]
+
+
+def test_what_is_released_names_all_that_its_tree_passed(whole: tuple[Path, RunFiles, str]) -> None:
+    home, files, _ = whole
+    released = next(event for event in read_events(files.root) if event.kind == "engine_released")
+    manifest = Manifest.model_validate_json((home / released.path / "manifest.json").read_bytes())
+    assert {level for verdict in manifest.verdicts for level in verdict.levels} == {"L0", "L1", "L2", "L3"}
+    assert manifest.verdicts[-1].acceptance == "full"
+    assert {verdict.tree for verdict in manifest.verdicts} == {released.tree}
+    assert manifest.verdicts[-1].levels == ("L3",), "its tree passed the other levels in its round"
