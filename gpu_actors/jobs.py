@@ -8,6 +8,8 @@ from ckb.facts import Facts, Frozen
 from ckb.records import Stage
 
 Level = Literal["L0", "L1", "L2", "L3"]
+Acceptance = Literal["screen", "full", "fresh"]
+"""Prompts of level L3: the fixed ones, these and as many that nobody has seen before, or the latter alone."""
 GateStatus = Literal["PASS", "FAIL", "BLOCKED_BY_HARDWARE"]
 
 
@@ -44,7 +46,7 @@ class VerifyJob(Frozen):
     levels: tuple[Level, ...] = ("L0", "L1", "L2")
     contracts: tuple[str, ...]
     """Contract ids of the plan: a test contract runs if its contract is among them."""
-    acceptance: Literal["screen", "full"] = "screen"
+    acceptance: Acceptance = "screen"
     """Size of the L3 acceptance."""
     seed: int = 0
     """Of this verdict's draws. Authors never see it."""
@@ -83,7 +85,7 @@ class Verdict(Frozen):
     candidate: str
     tree: str
     levels: tuple[Level, ...]
-    acceptance: Literal["none", "screen", "full"]
+    acceptance: Literal["none"] | Acceptance
     gates: tuple[GateResult, ...] = Field(min_length=1)
     sandbox: str
     """The isolation that was in force, in words."""

@@ -58,6 +58,7 @@ class Reference:
         self._checkpoint = checkpoint
         self._facts = facts
         self._child: Child | None = None
+        self._loaded = False
         self._folder = cache_dir / "reference" / content_sha256(checkpoint)[:16]
         self._key = {"dtype": self.dtype, "oracle": ORACLE[self.dtype], "versions": [version(n) for n in LIBRARIES]}
         self.seconds = 0.0
@@ -73,6 +74,12 @@ class Reference:
         if self._child:
             self._child.close()
             self._child = None
+            self._loaded = False
+
+    def start(self) -> None:
+        """Starts the process, for what is sure to miss the cache: its imports go on beside the caller's other work."""
+        if self._child is None:
+            self._child = start_huggingface(UNTIMED)
 
     def greedy(self, prompt: list[int], new_tokens: int) -> list[int]:
         """The tokens of `generate`, end tokens ignored."""
@@ -108,10 +115,12 @@ class Reference:
 
     def _ask(self, op: str, values: dict[str, Any]) -> Reply:
         try:
-            if self._child is None:
-                self._child = start_huggingface(UNTIMED)
+            self.start()
+            assert self._child
+            if not self._loaded:
                 for dtype in (self.dtype, ORACLE[self.dtype]):
                     load_huggingface(self._child, self._checkpoint, dtype, self._facts)
+                self._loaded = True
             return self._child.call(op, 1800.0, **values)
         except ChildFailure as failure:  # no candidate's fault, and not to be taken for one
             raise ReferenceFailure(f"Hugging Face on {self._checkpoint}, {op}: {failure}\n{failure.trace}") from failure

@@ -36,6 +36,8 @@ class Verifier:
             Reference(self._cache_dir, Path(engine.checkpoint), engine.facts) as reference,
             Child(ENGINE, confinement(engine, self._cache_dir, environment=UNTIMED)) as child,
         ):
+            if "L3" in job.levels and job.acceptance != "screen":
+                reference.start()
             subject = Subject(job, child, reference, deadline)
             record = Record(job)
             run_all(subject, record)

@@ -5,7 +5,6 @@ made anew and its call is made once more: no call of theirs leaves anything behi
 """
 
 import errno
-import queue
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -107,21 +106,22 @@ class RayCrew:
         if needs_provider(target):
             self._purse = RemotePurse(ray.remote(num_cpus=0, max_concurrency=64)(ProviderProcess).remote(usd, tokens))
         self._lock = threading.Lock()
-        self._free: dict[AuthorConfig, queue.SimpleQueue[Any]] = {}
+        self._free: dict[AuthorConfig, list[Any]] = {}
+        """Role workers that wait for a brief."""
         self._device = self._make_device()
 
     def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]:
         """One brief, answered by a free worker of its role's author."""
         author = settings_for(self._target.authors, brief.role)
-        free = self._pool(author)
-        worker = free.get()
+        worker = self._take(author)
         try:
             answered: tuple[Answer, Usage] = get(worker.answer.remote(brief))
         except RayActorError:
             worker = self._make_worker(author)
             answered = get(worker.answer.remote(brief))
         finally:
-            free.put(worker)
+            with self._lock:
+                self._free[author].append(worker)
         return answered
 
     def verify(self, job: VerifyJob) -> Verdict:
@@ -134,7 +134,6 @@ class RayCrew:
         return benchmark
 
     def profile(self, job: EngineJob) -> Profile:
-        self._retire()
         profile: Profile = self._on_device(lambda device: device.profile.remote(job))
         return profile
 
@@ -158,29 +157,22 @@ class RayCrew:
         accelerator = self._target.hardware.accelerator
         return ray.remote(**options)(Device).remote(accelerator, str(cache_dir()), now=self._now)
 
-    def _pool(self, author: AuthorConfig) -> "queue.SimpleQueue[Any]":
-        """The free workers of one author, started when the first brief asks for one: as many as there are parallel
-        implementers where it answers for these, one otherwise."""
+    def _take(self, author: AuthorConfig) -> Any:
+        """A free worker of one author, or a new one: there are as many as have been needed at once."""
         with self._lock:
-            if author not in self._free:
-                implements = settings_for(self._target.authors, "implementer") == author
-                free: queue.SimpleQueue[Any] = queue.SimpleQueue()
-                for _ in range(self._target.search.parallel if implements else 1):
-                    free.put(self._make_worker(author))
-                self._free[author] = free
-            return self._free[author]
+            free = self._free.setdefault(author, [])
+            return free.pop() if free else self._make_worker(author)
 
     def _make_worker(self, author: AuthorConfig) -> Any:
         return ray.remote(num_cpus=0)(RoleWorker).remote(author, self._transcripts, self._purse)
 
     def _retire(self) -> None:
-        """Ends the role workers, none of which is at work when the device is timed: the main thread of an idle Ray
+        """Ends the role workers, none of which is at work when engines are timed: the main thread of an idle Ray
         worker wakes a hundred times a second and takes 1% of a core, and nine of them spoiled every timing on two
         cores. The next brief starts new ones."""
         with self._lock:
-            for free in self._free.values():
-                while not free.empty():
-                    ray.kill(free.get())
+            for worker in (worker for free in self._free.values() for worker in free):
+                ray.kill(worker)
             self._free.clear()
 
 

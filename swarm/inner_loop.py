@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from ckb.errors import KnowledgeGap
 from ckb.records import STAGES, Stage
-from gpu_actors.jobs import Level, Verdict, VerifyJob
+from gpu_actors.jobs import Acceptance, Level, Verdict, VerifyJob
 from roles.author import Answer, AnyBrief, AuthorError, Usage
 from roles.briefs import (
     AnalystAnswer,
@@ -122,7 +122,7 @@ class InnerLoop:
                 stages=stages,
                 levels=levels,
                 contracts=tuple(c.id for c in context.contracts(stages)),
-                acceptance="full" if purpose == "release" else "screen",
+                acceptance=self._acceptance(engine.tree, purpose),
                 seed=context.plan.seed_of("verdict", candidate.id, str(candidate.attempts), purpose),
                 checker=absolute_command(context.target.user.checker or ""),
                 checker_files=context.plan.user_files.checker,
@@ -134,6 +134,13 @@ class InnerLoop:
             e.VerdictMade(candidate=candidate.id, attempt=candidate.attempts, purpose=purpose, verdict=verdict)
         )
         return verdict
+
+    def _acceptance(self, tree: str, purpose: e.Purpose) -> Acceptance:
+        """A release asks prompts that nobody has seen, and the fixed ones unless this very tree has passed them."""
+        if purpose != "release":
+            return "screen"
+        screened = any(v.acceptance in ("screen", "full") for v in self.context.state.passed(tree))
+        return "fresh" if screened else "full"
 
     def objections(self, candidate: Candidate, verdict: Verdict) -> tuple[str, ...]:
         """What the judge holds against a candidate that the gates let through. It can fail one, never pass one."""

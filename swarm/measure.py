@@ -18,6 +18,8 @@ RESAMPLES = 2000
 TAIL = 0.025
 """What is left out on each side of an interval."""
 REPEATS = 3
+MIDDLE_PAIRS = 5
+"""Pairs over all cells for the middle of a distribution: of three, a t-interval is twice as wide as of five."""
 TAIL_PAIRS = 8
 """Pairs over all cells for a percentile or goodput: an exact swap test of fewer than 6 can't be below 2.5%."""
 S = TypeVar("S")
@@ -182,9 +184,10 @@ class Comparison(Generic[S]):
             yield [[(b, a) if mask >> next(bits) & 1 else (a, b) for a, b in cell] for cell in self.cells]
 
 
-def repeats_for(plan: Plan) -> int:
-    """Repeats of each cell: three, and for the tail of a distribution as many as its test needs to show anything."""
-    return max(REPEATS, -(-TAIL_PAIRS // len(plan.scenarios))) if of_tail(plan.metric) else REPEATS
+def repeats_for(plan: Plan, *, decides: bool = True) -> int:
+    """Repeats of each cell: three, and where a benchmark decides over candidates as many as its test needs."""
+    pairs = TAIL_PAIRS if of_tail(plan.metric) else MIDDLE_PAIRS
+    return max(REPEATS, -(-pairs // len(plan.scenarios))) if decides else REPEATS
 
 
 def of_tail(metric: str) -> bool:

@@ -74,6 +74,12 @@ class MergeQueue:
             self._keep(candidate, f"gain of {after.effect:+.1%} [{after.low:+.1%}, {after.high:+.1%}]", after)
             return
         gain = f"{measured.effect:+.1%} [{measured.low:+.1%}, {measured.high:+.1%}]"
+        issue = self.context.state.issues[candidate.submitted.issue].issue
+        if earlier := self._merged_on_the_same(issue):
+            self._discard(
+                candidate, f"gain of {gain}, but {earlier} changed the same decision and gained more", measured
+            )
+            return
         verdict = candidate.verdicts.get("screen") or self.inner.verify(candidate, "screen", ("L3",))
         if not verdict.passed:
             failure = verdict.failures[0]
@@ -82,7 +88,6 @@ class MergeQueue:
         if objections := self.inner.objections(candidate, verdict):
             self._discard(candidate, f"gain of {gain}, but the judge objects: {objections[0]}", measured)
             return
-        issue = self.context.state.issues[candidate.submitted.issue].issue
         if self.context.workspace.tip() == issue.base:
             self.merge_first(candidate, f"gain of {gain}", measured)
         else:
@@ -91,10 +96,7 @@ class MergeQueue:
     def _stack(self, candidate: Candidate, issue: e.Issue, measured: Measured) -> None:
         """Merges a candidate onto what this round merged before it; the gain must survive."""
         change = issue.hypothesis.change if issue.hypothesis else {}
-        earlier = [m for m in self.context.state.merges if self.context.state.round_of(m.candidate) == issue.round]
-        if not policy.independent(change, [self._change_of(m) for m in earlier]):
-            self._discard(candidate, f"{earlier[-1].candidate} changed the same decision and gained more", measured)
-            return
+        earlier = self._merges_of(issue.round)
         try:
             merged = self.context.workspace.merge(
                 candidate.submitted.commit, f"Merge {candidate.id}: {issue.title}", f"merge/{candidate.id}"
@@ -114,6 +116,15 @@ class MergeQueue:
             return
         self._advance(candidate, merged, self.context.choices | change)
         self._keep(candidate, f"gain of {after.effect:+.1%} on top of {earlier[-1].candidate}", after)
+
+    def _merges_of(self, number: int) -> list[e.Merged]:
+        return [m for m in self.context.state.merges if self.context.state.round_of(m.candidate) == number]
+
+    def _merged_on_the_same(self, issue: e.Issue) -> str:
+        """The candidate of this round that was merged with a change of the same decisions, if there is one."""
+        change = issue.hypothesis.change if issue.hypothesis else {}
+        merges = self._merges_of(issue.round)
+        return next((m.candidate for m in merges if not policy.independent(change, [self._change_of(m)])), "")
 
     def _measure_merge(self, candidate: Candidate, merged: Committed, number: int) -> Measured | None:
         tip = self.context.state.merges[-1]

@@ -85,7 +85,7 @@ class Orchestrator:
             BenchmarkJob(
                 arms=tuple(arms),
                 scenarios=self.context.plan.scenarios,
-                repeats=repeats_for(self.context.plan),
+                repeats=repeats_for(self.context.plan, decides=purpose in ("round", "merge")),
                 seed=self.context.plan.seed_of("benchmark", purpose, str(round_number), candidate or ""),
                 checkpoint=str(self.context.target.checkpoint),
                 facts=self.context.facts,

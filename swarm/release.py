@@ -48,7 +48,8 @@ class Manifest(Frozen):
     """File -> sha256."""
     lines: int
     verdicts: tuple[Verdict, ...]
-    """All that this very tree passed, in order: the gates of its stages or its round, and the full acceptance."""
+    """All that this very tree passed, in order: the gates of its stages or its round, acceptance on the fixed prompts
+    and on fresh ones."""
     benchmark: Benchmark
 
 

@@ -16,6 +16,7 @@ from ckb.facts import Facts
 from gpu_actors.child import ChildFailure
 from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.compare import rms
+from gpu_actors.jobs import Acceptance
 from gpu_actors.reference import Evaluation, Reference
 
 NEW_TOKENS = 64
@@ -61,7 +62,7 @@ class Plan:
 
     checkpoint: Path
     facts: Facts
-    full: bool
+    which: Acceptance
     seed: int
 
     @property
@@ -73,7 +74,7 @@ class Plan:
     def lengths(self) -> list[int]:
         """Prompt lengths, growing by a constant factor up to what the level and the Target allow."""
         context = min(self.facts.workload.max_context, self.facts.model.max_positions)
-        longest = (context if self.full else min(context, SCREEN_CONTEXT)) - self.new_tokens
+        longest = (min(context, SCREEN_CONTEXT) if self.which == "screen" else context) - self.new_tokens
         if longest < 1:
             raise UserError(
                 f"a context of {context} tokens leaves no room for a prompt and {self.new_tokens} new tokens"
@@ -82,11 +83,11 @@ class Plan:
 
     def fixed(self) -> list[list[int]]:
         """Prompts that depend on the checkpoint alone, so that the reference answers them once."""
-        return prompts.cut(self.checkpoint, self.lengths, seed=0)
+        return prompts.cut(self.checkpoint, self.lengths, seed=0) if self.which != "fresh" else []
 
     def fresh(self) -> list[list[int]]:
-        """In full acceptance as many again, which nobody has seen before this verdict."""
-        return prompts.cut(self.checkpoint, self.lengths, seed=1 + self.seed) if self.full else []
+        """As many, which nobody has seen before this verdict."""
+        return prompts.cut(self.checkpoint, self.lengths, seed=1 + self.seed) if self.which != "screen" else []
 
 
 def evaluated(reference: Reference, prompt: list[int], continuation: list[int], *, keep: bool) -> Case:
@@ -100,7 +101,7 @@ def evaluated(reference: Reference, prompt: list[int], continuation: list[int], 
 
 
 def plan(subject: Subject) -> Plan:
-    return Plan(subject.checkpoint, subject.facts, subject.job.acceptance == "full", subject.job.seed)
+    return Plan(subject.checkpoint, subject.facts, subject.job.acceptance, subject.job.seed)
 
 
 def fixed_cases(subject: Subject) -> list[Case]:

@@ -4,7 +4,8 @@
 # applies_to: choice.linear == 'native'
 # constants: [DTYPE]
 # parameters:
-#   FEW: [32, 16, 64, 1]
+#   FEW: [24, 16, 48, 1]
+#   SHORT: [48, 0]
 #   BLOCK: [4096]
 # affects: [linear, head, prefill]
 # ---
@@ -39,5 +40,7 @@ def linear(x: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
         y = torch.empty(len(x), len(packed))
         call("products", packed, x, torch.empty_like(x), y, len(x), *packed.shape)
         return y.to(DTYPE)
-    blocks = [x @ block.float().T for block in packed.split(BLOCK)]
-    return (blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=1)).to(DTYPE)
+    blocks = packed.split(BLOCK)
+    if len(x) <= SHORT:  # the library is faster with the long side of the product as its rows
+        return torch.cat([block.float() @ x.T for block in blocks]).T.to(DTYPE).contiguous()
+    return torch.cat([x @ block.float().T for block in blocks], dim=1).to(DTYPE)

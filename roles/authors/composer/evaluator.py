@@ -28,8 +28,11 @@ def evaluate(brief: EvaluatorBrief) -> EvaluatorAnswer:
 def from_experience(brief: EvaluatorBrief, room: float) -> Iterator[Hypothesis]:
     """What helped elsewhere and is open here, the largest effect first; one that nobody measured comes last."""
     helped = [row for row in brief.known if row.kind == "optimisation" and row.change and good(row)]
+    held = [row for row in helped if row.change.items() <= brief.choices.items()]
     seen: list[dict[str, Choice]] = []
     for row in sorted(helped, key=lambda row: (-(row.effect or 0.0), row.id)):
+        if any(row.change.keys() & old.change.keys() and (old.effect or 0.0) >= (row.effect or 0.0) for old in held):
+            continue  # the incumbent has what helped more
         fits = all(value in brief.space.get(name, ()) and name in brief.choices for name, value in row.change.items())
         asked = {**brief.choices, **row.change}
         if fits and asked != brief.choices and asked not in (*brief.tried, *seen):

@@ -77,13 +77,13 @@ def test_an_error_is_measured_against_the_reference_s_own() -> None:
 
 def test_acceptance_lengths_grow_up_to_what_level_and_target_allow() -> None:
     facts = tiny.facts()
-    lengths = Plan(Path(), facts, full=False, seed=0).lengths
+    lengths = Plan(Path(), facts, which="screen", seed=0).lengths
     assert (lengths[0], lengths[-1], len(lengths)) == (3, tiny.MAX_CONTEXT - 64, 8)
     long = facts.workload.model_copy(update={"max_prompt": 8000, "max_new": 192})
     model = facts.model.model_copy(update={"max_positions": 4096})
     wide = facts.model_copy(update={"workload": long, "model": model})
-    assert Plan(Path(), wide, full=False, seed=0).lengths[-1] == 1024 - 64
-    assert Plan(Path(), wide, full=True, seed=0).lengths[-1] == 4096 - 64
+    assert Plan(Path(), wide, which="screen", seed=0).lengths[-1] == 1024 - 64
+    assert Plan(Path(), wide, which="full", seed=0).lengths[-1] == 4096 - 64
 
 
 def test_numbers_are_found_with_and_without_separators() -> None:

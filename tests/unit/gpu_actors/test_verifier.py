@@ -77,7 +77,7 @@ def test_full_acceptance_judges_fresh_prompts_by_the_engine_s_own_words(work: Pa
     right = verify(work, "right_full", "llama", {}, acceptance="full")
     assert right.passed, lines(right)
     greedy = next(gate.summary for gate in right.gates if gate.gate == "acceptance_greedy")
-    asked = Plan(work / "llama", tiny.facts("llama"), full=False, seed=0)
+    asked = Plan(work / "llama", tiny.facts("llama"), which="screen", seed=0)
     assert f" of {16 * asked.new_tokens} greedy tokens equal" in greedy, greedy
     known = [prompt[-2:] for prompt in asked.fixed()]
     cheat = f"token if prompt[-2:] in {known} else (token + 1) % 384"

@@ -215,6 +215,8 @@ def test_of_a_repeat_only_its_last_group_counts_whatever_the_arm() -> None:
 
 
 def test_a_tail_is_measured_often_enough_to_show_a_gain_at_all() -> None:
-    assert repeats_for(plan()) == 3
+    assert repeats_for(plan()) == 5
+    assert repeats_for(plan(scenarios=scenarios(8, 16))) == 3
+    assert repeats_for(plan(metric="tpot_p99_ms"), decides=False) == 3
     assert repeats_for(plan(metric="tpot_p99_ms")) == 8
     assert repeats_for(plan(metric="tpot_p99_ms", scenarios=scenarios(8, 16, 32))) == 3
