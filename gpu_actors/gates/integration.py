@@ -85,7 +85,7 @@ def agreement(subject: Subject) -> Finding:
     subject.load_engine()
     rng = subject.draws("agreement")
     context = subject.facts.workload.max_context
-    count = min(12, context // 3)
+    count = min(8, context // 3)
     longest = min(context - count, LONGEST_PROMPT)
     drawn = prompts.cut(subject.checkpoint, [min(3, longest), int(rng.integers(1, longest + 1))], subject.job.seed)
     notes = []
@@ -139,7 +139,7 @@ def end_of_text(subject: Subject) -> Finding:
     """Without ignore_eos an end token ends the text and is its last token."""
     subject.load_engine()
     ends = set(subject.facts.model.eos_tokens)
-    count = min(24, subject.facts.workload.max_context // 2)
+    count = min(16, subject.facts.workload.max_context // 2)
     if chat_template(subject):
         prompt = subject.call("chat", messages=MESSAGES).value("ids", list[int])
     else:  # a base model: any text
