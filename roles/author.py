@@ -57,6 +57,11 @@ class AuthorError(UserError):
         """What the attempt cost all the same."""
 
 
+class NoAnswer(AuthorError):
+    """An author that works, and failed at this one brief: it never kept to the format, never came to an end, or was
+    asked for what contradicts the Target. Another brief may go well."""
+
+
 class Author(Protocol):
     """Answers a role's brief. Raises AuthorError when it can't; it never returns an empty success instead."""
 

@@ -26,12 +26,21 @@ from roles.settings import AuthorConfig, LitellmSettings, settings_for
 from roles.transcript import Transcript
 from swarm.cluster import device_options
 from swarm.paths import cache_dir, disk_full, home, store_dir
+from swarm.plan import Plan
 from swarm.spending import Purse, Spending
 from swarm.target import Target
 
-GATES_AT_ONCE = 2
-"""Verdicts that one device works on at a time: half of a gate's time is one thread starting up or compiling. Timing
-waits until it is alone (gpu_actors.lease)."""
+VERDICTS_OF_A_GPU = 2
+"""At a time: while one engine loads or compiles the other computes."""
+
+
+def verdicts_at_once(target: Target, plan: Plan) -> int:
+    """How many verdicts a device works on at a time. On a CPU as many as there are implementers, if memory holds each
+    at its limit: half of a verdict is one thread starting up or compiling. Timing waits until it is alone
+    (gpu_actors.lease)."""
+    if target.hardware.accelerator != "cpu":
+        return VERDICTS_OF_A_GPU
+    return max(1, min(target.search.parallel, plan.facts.platform.memory_bytes // plan.max_memory_bytes))
 
 
 class Crew(Protocol):
@@ -97,9 +106,10 @@ def needs_provider(target: Target) -> bool:
 class RayCrew:
     """The crew as Ray actors; they end with the orchestrator that made them."""
 
-    def __init__(self, target: Target, transcripts: Path, now: Path, usd: float, tokens: int):
+    def __init__(self, target: Target, plan: Plan, transcripts: Path, now: Path, usd: float, tokens: int):
         """`now`: the file that says what is being done. `usd` and `tokens` are what is left of the budget."""
         self._target = target
+        self._at_once = verdicts_at_once(target, plan)
         self._transcripts = str(transcripts)
         self._now = now
         self._purse = None
@@ -131,6 +141,7 @@ class RayCrew:
     def benchmark(self, job: BenchmarkJob) -> Benchmark:
         self._retire()
         benchmark: Benchmark = self._on_device(lambda device: device.benchmark.remote(job))
+        self._start_one()  # somebody is going to be asked what to make of it
         return benchmark
 
     def profile(self, job: EngineJob) -> Profile:
@@ -153,7 +164,7 @@ class RayCrew:
             return get(call(self._device))
 
     def _make_device(self) -> Any:
-        options = device_options(self._target) | {"max_concurrency": GATES_AT_ONCE}
+        options = device_options(self._target) | {"max_concurrency": self._at_once}
         accelerator = self._target.hardware.accelerator
         return ray.remote(**options)(Device).remote(accelerator, str(cache_dir()), now=self._now)
 
@@ -165,6 +176,12 @@ class RayCrew:
 
     def _make_worker(self, author: AuthorConfig) -> Any:
         return ray.remote(num_cpus=0)(RoleWorker).remote(author, self._transcripts, self._purse)
+
+    def _start_one(self) -> None:
+        """A worker of the default author, which starts beside what comes next."""
+        author = settings_for(self._target.authors, "judge")
+        with self._lock:
+            self._free.setdefault(author, []).append(self._make_worker(author))
 
     def _retire(self) -> None:
         """Ends the role workers, none of which is at work when engines are timed: the main thread of an idle Ray

@@ -6,10 +6,9 @@ a second time continues where the last driver stopped. Safe to run for several c
 
 from typing import Protocol, TypeVar
 
-from ckb.errors import KnowledgeGap
 from ckb.records import STAGES, Stage
 from gpu_actors.jobs import Acceptance, Level, Verdict, VerifyJob
-from roles.author import Answer, AnyBrief, AuthorError, Usage
+from roles.author import Answer, AnyBrief, AuthorError, NoAnswer, Usage
 from roles.briefs import (
     AnalystAnswer,
     AnalystBrief,
@@ -154,9 +153,10 @@ class InnerLoop:
         )
         return self.ask(brief, JudgeAnswer, candidate.submitted.issue, candidate.id)[0].objections
 
-    def discard(self, candidate: Candidate, reason: str) -> None:
+    def discard(self, candidate: Candidate, reason: str, *, judged: bool = True) -> None:
         """Writes the row that says why; the branch stays."""
-        self.context.journal.append(e.CandidateDecided(candidate=candidate.id, decision="discarded", reason=reason))
+        row = e.CandidateDecided(candidate=candidate.id, decision="discarded", reason=reason, judged=judged)
+        self.context.journal.append(row)
 
     def ask(self, brief: AnyBrief, kind: type[A], issue: str | None, candidate: str | None) -> tuple[A, Usage]:
         """One call of a role, checked against the budget before and written to the journal after."""
@@ -198,13 +198,27 @@ class InnerLoop:
             deliverable=context.target.user.deliverable or "",
             operators=context.target.operators,
         )
-        answer, usage = self.ask(brief, ImplementerAnswer, issue.id, name)
-        if answer.missing_contract:
-            raise KnowledgeGap(answer.missing_contract, f"issue {issue.id} ({issue.title})")
-        branch, message = f"candidate/{name}", f"{name}: {answer.summary}"
-        committed = context.workspace.commit(branch, issue.base, answer.files, message)
         before = list(context.state.candidates.values())
-        context.journal.append(
+        try:
+            answer, usage = self.ask(brief, ImplementerAnswer, issue.id, name)
+            blocked = (
+                f"its implementer misses the contract {answer.missing_contract}" if answer.missing_contract else ""
+            )
+        except NoAnswer as failure:
+            blocked, usage = f"its implementer gave no answer: {failure}", failure.usage or Usage(author="none")
+        if blocked:  # this candidate's end, not the run's: the others go on
+            if last is None:
+                self._submit(issue, name, attempt, ImplementerAnswer(files=brief.files, summary=blocked), usage)
+            self.discard(context.state.candidates[name], blocked, judged=False)
+            return
+        self._submit(issue, name, attempt, answer, usage)
+        self._check_novelty(issue, context.state.candidates[name], before)
+
+    def _submit(self, issue: e.Issue, name: str, attempt: int, answer: ImplementerAnswer, usage: Usage) -> None:
+        """Commits an answer on the candidate's branch, and journals it."""
+        branch, message = f"candidate/{name}", f"{name}: {answer.summary}"
+        committed = self.context.workspace.commit(branch, issue.base, answer.files, message)
+        self.context.journal.append(
             e.CandidateSubmitted(
                 candidate=name,
                 issue=issue.id,
@@ -219,7 +233,6 @@ class InnerLoop:
                 lines=committed.lines,
             )
         )
-        self._check_novelty(issue, context.state.candidates[name], before)
 
     def _check_novelty(self, issue: e.Issue, candidate: Candidate, before: list[Candidate]) -> None:
         """A tree that was judged already is not judged again: gates and timing are the expensive part.

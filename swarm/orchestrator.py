@@ -46,8 +46,8 @@ class Orchestrator:
             return self.context.state.finished
         try:
             self.measure_baseline()
-            if not all(self.build(stage) for stage in STAGES):
-                return self.finish("no_engine", "a stage ended without a candidate that passed its gates")
+            if failed := next((stage for stage in STAGES if not self.build(stage)), None):
+                return self.finish("no_engine", self._why_failed(failed))
             self.improve()
             if not self.release():
                 return self.finish("no_engine", "the final acceptance failed: see the verdicts of the report")
@@ -278,6 +278,11 @@ class Orchestrator:
 
     def _candidates(self, issue: e.Issue) -> list[Candidate]:
         return list(self.context.state.issues[issue.id].candidates.values())
+
+    def _why_failed(self, stage: Stage) -> str:
+        issue = self.context.state.issues[policy.stage_issue(stage, (), "").id]
+        rows = [f"{c.id}: {c.decided.reason}" for c in issue.candidates.values() if c.decided]
+        return f"no candidate of stage {stage} passed its gates ({'; '.join(rows)})"
 
     def _open(self, issue: e.Issue) -> e.Issue:
         """Opens an issue, or returns the one of that id that is open already (its base is where it started)."""

@@ -96,6 +96,16 @@ class Plan(Frozen):
         return find_metric(self.metric, self.slo)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know before anything is spent."""
+        if self.metric.startswith(USER_METRIC) or not self.definition.of_process:
+            return ()
+        return (
+            f"objective.metric {self.metric} is measured once for each process, so its spread is not known and no "
+            "candidate of a round can show a gain: the run ends with the first engine that is accepted",
+        )
+
+    @property
     def max_memory_bytes(self) -> int:
         """Most memory of the engine's process tree."""
         return self.feasibility.allowed_bytes

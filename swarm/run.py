@@ -113,7 +113,7 @@ class OrchestratorProcess:
             context.journal.append(e.PlanFrozen(plan=plan.sha256, ckb_version=plan.ckb_version))
         budget, state, files = context.target.budget, context.state, self._files
         usd, tokens = budget.usd - state.usd, budget.tokens - state.tokens
-        crew = RayCrew(context.target, files.transcripts, files.now, usd, tokens)
+        crew = RayCrew(context.target, plan, files.transcripts, files.now, usd, tokens)
         return Orchestrator(context, crew).run()
 
     def __repr__(self) -> str:

@@ -127,6 +127,9 @@ class Workspace:
     def _committed(self, branch: str, work: git.Repo) -> Committed:
         commit = str(work.git.rev_parse("HEAD"))
         self.repo.git.update_ref(f"refs/heads/{branch}", commit)
+        self.repo.git.update_ref(
+            f"refs/attempts/{branch}/{commit}", commit
+        )  # the branch may start anew: nothing is lost
         lines = sum(text.count("\n") for text in self.files(commit).values())
         return Committed(branch, commit, tree_sha256(Path(work.working_dir)), lines)
 

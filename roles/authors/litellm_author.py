@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from roles.author import Answer, AnyBrief, AuthorError, Usage
+from roles.author import Answer, AnyBrief, NoAnswer, Usage
 from roles.authors.calls import Calls, Tally
 from roles.budget import Budget
 from roles.completion import CompletionReply, Gateway, Message
@@ -34,7 +34,7 @@ class LitellmAuthor:
         self._transcript = transcript
 
     def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]:
-        """Raises AuthorError when the model can't be reached, can't keep to the format, or never finishes."""
+        """Raises AuthorError when the model can't be reached, NoAnswer when it breaks the format or never finishes."""
         desk = desk_for(brief)
         tally = Tally()
         sent = render(brief)
@@ -49,13 +49,13 @@ class LitellmAuthor:
                 return turn.answer, tally.usage(self._settings.model)
             in_a_row = in_a_row + 1 if turn.fault else 0
             if in_a_row == MOST_FAULTS:
-                raise AuthorError(
+                raise NoAnswer(
                     f"the model {self._settings.model!r} broke the format {MOST_FAULTS} times in a row as "
                     f"{brief.role}, last: {turn.fault}",
                     tally.usage(self._settings.model),
                 )
             messages, sent = (*messages, reply.message), turn.messages
-        raise AuthorError(
+        raise NoAnswer(
             f"the model {self._settings.model!r} gave no answer as {brief.role} in {self._settings.max_turns} turns "
             "(max_turns)",
             tally.usage(self._settings.model),

@@ -45,6 +45,8 @@ def generate(
 
     platform = detect(target.hardware.accelerator, target.hardware.count)
     plan = make_plan(target, ensure_store(store_dir()), platform, measure)
+    for note in plan.notes:
+        print(f"note: {note}", file=sys.stderr)
     if dry_run:
         from swarm.tables import plan_text, show
         from swarm.target_text import render_target

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from ckb.errors import KnowledgeGap
 from ckb.records import Choice
 from ckb.space import Assignment, Unsatisfiable, complete, decisions, open_space, selection
-from roles.author import AuthorError
+from roles.author import NoAnswer
 from roles.authors.composer.assembly import compose
 from roles.briefs import ImplementerAnswer, ImplementerBrief
 
@@ -17,7 +17,7 @@ DIFFERENT = 8
 def implement(brief: ImplementerBrief) -> ImplementerAnswer:
     """The whole tree for the contracts given. A contract without a fragment is named as missing.
 
-    Raises AuthorError when the change that is asked for contradicts the Target.
+    Raises NoAnswer when the change that is asked for contradicts the Target.
     """
     try:
         choices = decide(brief)
@@ -25,7 +25,7 @@ def implement(brief: ImplementerBrief) -> ImplementerAnswer:
     except KnowledgeGap as gap:
         return ImplementerAnswer(files=brief.files, summary=f"blocked: {gap}", missing_contract=gap.contract)
     except Unsatisfiable as error:
-        raise AuthorError(f"issue {brief.issue}: {error}") from error
+        raise NoAnswer(f"issue {brief.issue}: {error}") from error
     files, spans = compose(parts, brief.facts, choices)
     return ImplementerAnswer(files=files, choices=choices, spans=spans, summary=summary(brief, choices))
 

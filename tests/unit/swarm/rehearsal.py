@@ -23,8 +23,9 @@ from gpu_actors.jobs import (
     Verdict,
     VerifyJob,
 )
-from roles.author import Answer, AnyBrief, Usage
+from roles.author import Answer, AnyBrief, NoAnswer, Usage
 from roles.authors.composer import Composer
+from roles.briefs import ImplementerAnswer, ImplementerBrief
 from swarm import events as e
 from swarm.context import Context, RunFiles
 from swarm.orchestrator import Orchestrator
@@ -42,14 +43,22 @@ def measure(platform: PlatformFacts) -> Machine:
 class Rehearsal:
     """A crew (swarm.crew.Crew) whose device is a function of the tree's hash."""
 
-    def __init__(self, store: Path, busy: int = 0):
-        """`busy`: how many benchmarks of several engines find a busy machine first."""
+    def __init__(self, store: Path, busy: int = 0, failing: bool = False):
+        """`busy`: how many benchmarks of several engines find a busy machine first. `failing`: of the implementers of
+        each stage the second never answers, and the third misses a contract."""
         self._busy = busy
+        self._failing = failing
         self._author = Composer()
         self._lock = threading.Lock()  # CPython 3.11 parses source in one thread at a time; role workers are processes
         self._consolidator = Consolidator(store)
 
     def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]:
+        if self._failing and isinstance(brief, ImplementerBrief) and not brief.change:
+            if brief.seed == 1:
+                raise NoAnswer("it broke the format 3 times", Usage(author="litellm"))
+            if brief.seed == 2:
+                gap = ImplementerAnswer(files={}, summary="blocked", missing_contract="paged-cache")
+                return gap, Usage(author="litellm")
         with self._lock:
             return self._author.answer(brief)
 
@@ -137,14 +146,14 @@ def prepare(home: Path) -> RunFiles:
     return files
 
 
-def rehearse(home: Path, files: RunFiles, busy: int = 0) -> Context:
+def rehearse(home: Path, files: RunFiles, busy: int = 0, *, failing: bool = False) -> Context:
     """Goes through the run, or through what is left of it."""
     store = ensure_store(home / "store")
     context = Context(files, read_knowledge_at(store, files.read_plan().ckb_version))
     if not context.state.started:
         identity = files.read_identity()
         context.journal.append(e.RunStarted(run=identity.id, target=identity.target, host="here", version="0"))
-    Orchestrator(context, Rehearsal(home / "store", busy)).run()
+    Orchestrator(context, Rehearsal(home / "store", busy, failing)).run()
     return context
 
 

@@ -11,6 +11,7 @@ from ckb.store import Store
 from swarm.context import RunFiles
 from swarm.journal import epoch_file, read_events
 from swarm.release import Manifest
+from swarm.workspace import Workspace
 from tests.unit.swarm.rehearsal import outcome, prepare, rehearse
 
 
@@ -82,3 +83,27 @@ def test_what_is_released_names_all_that_its_tree_passed(whole: tuple[Path, RunF
     assert [v.acceptance for v in manifest.verdicts][-2:] == ["screen", "fresh"]
     assert {verdict.tree for verdict in manifest.verdicts} == {released.tree}
     assert manifest.verdicts[-1].levels == ("L3",), "its tree passed the other levels in its round"
+
+
+def test_an_implementer_that_fails_ends_its_candidate_and_not_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
+    state = rehearse(tmp_path, prepare(tmp_path), failing=True).state
+    assert state.finished
+    assert state.finished.outcome == "accepted"
+    rows = {name: c.decided.reason for name, c in state.candidates.items() if c.decided}
+    assert rows["s1-c1"] == "its implementer gave no answer: it broke the format 3 times"
+    assert rows["s2-c2"] == "its implementer misses the contract paged-cache"
+    paid = [call.candidate for call in state.roles if call.usage.author == "litellm"]
+    assert sorted(paid) == sorted(f"s{n}-c{i}" for n in (1, 2, 3, 4) for i in (1, 2)), "its cost is journalled"
+
+
+def test_an_earlier_attempt_stays_reachable(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    base = workspace.tip()
+    first, second = (workspace.commit("candidate/c", base, {"a.py": text}, "m") for text in ("a = 1", "a = 2"))
+    assert workspace.tip("candidate/c") == second.commit
+    kept = workspace.repo.git.for_each_ref("refs/attempts/candidate/c", format="%(objectname)").split()
+    assert set(kept) == {first.commit, second.commit}
+    workspace.close()
