@@ -15,7 +15,7 @@ DTYPE_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2}
 class Frozen(BaseModel):
     """Base of every stored record: immutable, unknown keys are errors, field docstrings become descriptions."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class ModelFacts(Frozen):

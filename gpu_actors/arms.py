@@ -4,18 +4,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-
 from ckb.facts import Facts
 from gpu_actors.child import ENGINE, Child, Event
-from gpu_actors.gates.base import logits_of
+from gpu_actors.gates.base import Array, logits_of
 from gpu_actors.gates.compare import rms
-from gpu_actors.gates.model import BOUND
 from gpu_actors.jobs import Arm
 from gpu_actors.reference import load_huggingface, start_huggingface
 from gpu_actors.verifier import confinement
 
 CHECKED_POSITIONS = 16
+
+
+def fault(tokens: list[int], positions: list[int], rows: Array, band: float) -> str:
+    """The first of the tokens after `positions` that whoever gave the `rows` of logits puts too far below its best.
+    `band`: in units of the rows' root mean square."""
+    allowed = band * rms(rows)
+    for position, row in zip(positions, rows, strict=True):
+        token = tokens[position + 1]
+        gap = float(row.max() - row[token])
+        if not gap <= allowed:
+            return f"token {token} at {position + 1} lies {gap:.3g} below the best, band {allowed:.3g}"
+    return ""
 
 
 class Runner(Protocol):
@@ -25,7 +34,7 @@ class Runner(Protocol):
 
     def load(self, deadline_s: float) -> None: ...
     def stream(self, prompt: list[int], new_tokens: int, deadline_s: float) -> Iterator[Event]: ...
-    def fault(self, prompt: list[int], tokens: list[int], deadline_s: float) -> str: ...
+    def logits(self, tokens: list[int], positions: list[int], deadline_s: float) -> Array: ...
 
 
 class EngineRunner:
@@ -43,21 +52,13 @@ class EngineRunner:
 
     def stream(self, prompt: list[int], new_tokens: int, deadline_s: float) -> Iterator[Event]:
         arguments = {"prompt": prompt, "max_new_tokens": new_tokens, "ignore_eos": True}
-        return (m for m in self.child.stream("stream", deadline_s, **arguments) if isinstance(m, Event))
+        messages = self.child.stream("stream", deadline_s, most_events=new_tokens, **arguments)
+        return (message for message in messages if isinstance(message, Event))
 
-    def fault(self, prompt: list[int], tokens: list[int], deadline_s: float) -> str:
-        """Compares timed tokens with the arg max of the engine's own logits, which the gates have judged."""
-        every = range(len(prompt) - 1, len(prompt) + len(tokens) - 1)
-        chosen = sorted({int(i) for i in np.linspace(every[0], every[-1], CHECKED_POSITIONS)})
-        reply = self.child.call("logits", deadline_s, tokens=prompt + tokens, positions=chosen)
-        rows = logits_of(reply, len(chosen), self._job.facts.model.vocab)
-        band = 2 * BOUND[self._job.facts.workload.dtype] * rms(rows)
-        for position, row in zip(chosen, rows, strict=True):
-            token = (prompt + tokens)[position + 1]
-            gap = float(row.max() - row[token])
-            if not gap <= band:
-                return f"token {token} at {position + 1} lies {gap:.3g} below the engine's own best, band {band:.3g}"
-        return ""
+    def logits(self, tokens: list[int], positions: list[int], deadline_s: float) -> Array:
+        """Teacher-forced logits [len(positions), vocab]."""
+        reply = self.child.call("logits", deadline_s, tokens=tokens, positions=positions)
+        return logits_of(reply, len(positions), self._job.facts.model.vocab)
 
 
 class HuggingFaceRunner:
@@ -71,8 +72,10 @@ class HuggingFaceRunner:
         load_huggingface(self.child, self._checkpoint, self._facts.workload.dtype, self._facts)
 
     def stream(self, prompt: list[int], new_tokens: int, deadline_s: float) -> Iterator[Event]:
-        arguments = {"dtype": self._facts.workload.dtype, "prompt": prompt, "new_tokens": new_tokens}
-        return (m for m in self.child.stream("stream", deadline_s, **arguments) if isinstance(m, Event))
+        dtype = self._facts.workload.dtype
+        messages = self.child.stream("stream", deadline_s, dtype=dtype, prompt=prompt, new_tokens=new_tokens)
+        return (message for message in messages if isinstance(message, Event))
 
-    def fault(self, prompt: list[int], tokens: list[int], deadline_s: float) -> str:
-        return ""  # it is what the others are judged by
+    def logits(self, tokens: list[int], positions: list[int], deadline_s: float) -> Array:
+        arguments = {"dtype": self._facts.workload.dtype, "tokens": tokens, "positions": positions}
+        return self.child.call("logits", deadline_s, **arguments).array("rows")

@@ -5,19 +5,20 @@ one repeat of one scenario: every arm once, on prompts that nobody has seen befo
 to group. The first groups warm up and are not recorded. End tokens are ignored, so that lengths are exact.
 
 A row is void, and says why, when foreign processes used more than 5% of the machine while its clock ran, when it is
-faster than memory allows, or when its tokens are wrong. A group that foreign load spoiled is measured again when the
-machine is quiet, or when it has not been for a while.
+faster than memory allows, or when its tokens are wrong; the latter two make the arm wrong altogether. A group that
+foreign load spoiled is measured again when the machine is quiet, or when it has not been for a while.
 """
 
+import random
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks import prompts
-from gpu_actors.arms import EngineRunner, HuggingFaceRunner, Runner
+from gpu_actors.arms import CHECKED_POSITIONS, EngineRunner, HuggingFaceRunner, Runner, fault
 from gpu_actors.child import ChildFailure
+from gpu_actors.gates.model import BOUND
 from gpu_actors.jobs import Arm, ArmResult, Benchmark, BenchmarkJob, Row, Scenario, UserRow
 from gpu_actors.machine import FOREIGN_LIMIT, Ceiling, ForeignLoad, too_fast
 from gpu_actors.user_rows import UserRounds
@@ -38,11 +39,12 @@ class Entrant:
 
     name: str
     runner: Runner
+    engine: bool
     status: Status = "OK"
     detail: str = ""
     load_s: float = 0.0
-    last: dict[Scenario, tuple[list[int], list[int]]] = field(default_factory=dict)
-    """Prompt and tokens of the latest timed generation of each scenario."""
+    said: list[tuple[int, list[int], list[int]]] = field(default_factory=list)
+    """Group, prompt and tokens of each generation of the right length."""
 
     def drop(self, failure: ChildFailure) -> None:
         self.status = "TIMEOUT" if failure.kind == "TIMEOUT" else "CRASHED"
@@ -76,15 +78,18 @@ class Benchmarker:
         with Ceiling(self.job.facts.platform.cores) as ceiling:
             try:
                 self._enter(ceiling)
-                results = self._run_arms()
+                for scenario in self.job.scenarios:
+                    self._measure(scenario)
+                self._check_outputs()
             finally:
                 for entrant in self._entrants:
                     entrant.runner.child.close()
             ceiling.measure()
+        rows = self._judged(ceiling.gb_s)
         user_rows = self._run_user_benchmark()
         return Benchmark(
-            rows=tuple(self._judged(ceiling.gb_s)),
-            arms=results,
+            rows=rows,
+            arms=tuple(entrant.result() for entrant in self._entrants),
             user_rows=user_rows,
             read_gb_s=ceiling.gb_s,
             repeats=self.job.repeats,
@@ -93,13 +98,6 @@ class Benchmarker:
             device=self.job.facts.platform.name,
             seconds=time.monotonic() - start,
         )
-
-    def _run_arms(self) -> tuple[ArmResult, ...]:
-        for scenario in self.job.scenarios:
-            self._measure(scenario)
-        for entrant in self._entrants:
-            self._check_outputs(entrant)
-        return tuple(entrant.result() for entrant in self._entrants)
 
     def _run_user_benchmark(self) -> tuple[UserRow, ...]:
         """The user's benchmark on the engines that are right, whose own processes have ended by now."""
@@ -135,7 +133,7 @@ class Benchmarker:
             runner = EngineRunner(arm, self._cache_dir)
         else:
             runner = HuggingFaceRunner(Path(self.job.checkpoint), self.job.facts)
-        self._entrants.append(Entrant(arm.name, runner))
+        self._entrants.append(Entrant(arm.name, runner, engine=arm.engine is not None))
         return self._entrants[-1]
 
     def _load(self, entrant: Entrant, *, timed: bool) -> None:
@@ -203,7 +201,7 @@ class Benchmarker:
             busy, void = False, f"asked for {scenario.new_tokens} tokens, found {len(tokens)}: {str(tokens[:4])[:60]}"
             entrant.status, entrant.detail = "WRONG", void
         else:
-            entrant.last[scenario] = (prompt, tokens)
+            entrant.said.append((group, prompt, tokens))
         times = [(event.at_ns - start) / 1e6 for event in events] or [0.0]
         first, last = times[0], times[-1]
         tpot = (last - first) / max(1, len(times) - 1)
@@ -226,18 +224,48 @@ class Benchmarker:
     def _is_token(self, token: Any) -> bool:
         return isinstance(token, int) and 0 <= token < self.job.facts.model.vocab
 
-    def _check_outputs(self, entrant: Entrant) -> None:
-        """What was said while the clock ran must be what the arm itself holds to be most likely."""
-        for prompt, tokens in entrant.last.values():
-            try:
-                if entrant.status == "OK" and (fault := entrant.runner.fault(prompt, tokens, max(60.0, self._left))):
-                    entrant.status, entrant.detail = "WRONG", fault
-            except ChildFailure as failure:
-                entrant.drop(failure)
+    def _check_outputs(self) -> None:
+        """What was said while the clock ran must be what somebody else holds to be most likely: Hugging Face where it
+        takes part, else the first arm, which is the incumbent and has passed its acceptance. A process that judged its
+        own words could forge both. The judge itself, if it is an engine, is held against its own logits.
 
-    def _judged(self, ceiling_gb_s: float) -> Iterator[Row]:
-        """The rows, void where their arm turned out wrong, or where they are faster than memory allows."""
-        wrong = {entrant.name: entrant.detail for entrant in self._entrants if entrant.status == "WRONG"}
+        Only some positions of each generation are looked at, drawn now: rounding sets the band, and exact equality is
+        the matter of the acceptance.
+        """
+        judges = [*(e for e in self._active if not e.engine), *self._active]
+        if not judges:
+            return
+        judge = judges[0]
+        for entrant in self._active:
+            if judge.status != "OK":  # then nobody is left who could say
+                return
+            if entrant is judge and not judge.engine:
+                continue
+            try:
+                self._check(entrant, judge)
+            except ChildFailure as failure:
+                judge.drop(failure)
+
+    def _check(self, entrant: Entrant, judge: Entrant) -> None:
+        """Raises ChildFailure when the judge can't say."""
+        band = (2 if entrant is judge else 8) * BOUND[self.job.facts.workload.dtype]
+        for group, prompt, tokens in entrant.said:
+            predicting = range(len(prompt) - 1, len(prompt) + len(tokens) - 1)
+            draw = random.Random(f"{self.job.seed} {group} checked positions")
+            positions = sorted(draw.sample(predicting, min(CHECKED_POSITIONS, len(predicting))))
+            rows = judge.runner.logits(prompt + tokens, positions, max(60.0, self._left))
+            if found := fault(prompt + tokens, positions, rows, band):
+                entrant.status, entrant.detail = "WRONG", f"by the logits of {judge.name}: {found}"
+                return
+
+    def _judged(self, ceiling_gb_s: float) -> tuple[Row, ...]:
+        """The rows, void where their arm turned out wrong; one that is faster than memory allows makes it so."""
         for row in self._rows:
-            fault = wrong.get(row.arm) or too_fast(row, self.job.facts, ceiling_gb_s)
-            yield row.model_copy(update={"void": fault, "busy": False}) if fault else row
+            entrant = next(e for e in self._entrants if e.name == row.arm)
+            if entrant.status == "OK" and (reason := too_fast(row, self.job.facts, ceiling_gb_s)):
+                entrant.status, entrant.detail = "WRONG", reason
+        wrong = {entrant.name: entrant.detail for entrant in self._entrants if entrant.status == "WRONG"}
+        return tuple(
+            row.model_copy(update={"void": wrong[row.arm], "busy": False}) if row.arm in wrong else row
+            for row in self._rows
+        )

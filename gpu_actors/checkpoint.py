@@ -39,16 +39,21 @@ class Checkpoint:
 
     def tensor(self, name: str) -> Array:
         """One tensor as float64 (bfloat16 and float16 convert exactly)."""
+        return self.rows(name, slice(None))
+
+    def rows(self, name: str, where: slice | Array) -> Array:
+        """Some rows of a tensor as float64: of an embedding table of gigabytes only what is asked for is widened."""
         data, base, entry = self._where[name]
         start, end = entry["data_offsets"]
         raw = memoryview(data)[base + start : base + end]
         if entry["dtype"] == "BF16":
-            wide = (np.frombuffer(raw, np.uint16).astype(np.uint32) << 16).view(np.float32)
+            stored = np.frombuffer(raw, np.uint16).reshape(entry["shape"])[where]
+            wide = (stored.astype(np.uint32) << 16).view(np.float32)
         elif entry["dtype"] in NAMES:
-            wide = np.frombuffer(raw, NAMES[entry["dtype"]])
+            wide = np.frombuffer(raw, NAMES[entry["dtype"]]).reshape(entry["shape"])[where]
         else:
             raise UserError(f"{self.folder}: tensor {name} has the format {entry['dtype']}, which no gate can read")
-        return wide.astype(np.float64).reshape(entry["shape"])
+        return wide.astype(np.float64)
 
 
 def files(folder: Path) -> list[Path]:

@@ -1,6 +1,8 @@
 """The parent's end of the protocol: asks a child process, and turns everything that can go wrong there into data."""
 
+import itertools
 import json
+import math
 import os
 import select
 import sys
@@ -72,6 +74,24 @@ class Event:
     at_ns: int
 
 
+def finite(number: str) -> float:
+    """A number of JSON. Raises ValueError for one that is none, or too large: no record can hold it."""
+    if not math.isfinite(value := float(number)):
+        raise ValueError(f"{number} is no finite number")
+    return value
+
+
+def encodable(value: Any) -> Any:
+    """The same JSON with what UTF-8 can't hold (half of a surrogate pair) spelled out."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, list):
+        return [encodable(item) for item in value]
+    if isinstance(value, dict):
+        return {encodable(name): encodable(item) for name, item in value.items()}
+    return value
+
+
 class Child:
     """One child process that answers operations of one driver. Use it as a context manager."""
 
@@ -106,17 +126,22 @@ class Child:
                 return message
         raise AssertionError("a stream ends with a reply or raises")
 
-    def stream(self, op: str, deadline_s: float, **arguments: Any) -> Iterator[Event | Reply]:
-        """Asks for one operation and yields its events as they come, and at last its reply. Raises ChildFailure."""
+    def stream(
+        self, op: str, deadline_s: float, *, most_events: int | None = None, **arguments: Any
+    ) -> Iterator[Event | Reply]:
+        """Asks for one operation and yields its events as they come, and at last its reply. Raises ChildFailure, also
+        for more than `most_events`: whoever collects them must not run out of memory."""
         if not self.alive:
             raise ChildFailure("CRASHED", "the process had ended before")
         deadline = time.monotonic() + deadline_s
         self._requests += 1
         try:
             self._send(op, arguments, deadline)
-            while True:
+            for count in itertools.count(1):
                 header = self._header(deadline)
                 if "event" in header:
+                    if most_events is not None and count > most_events:
+                        raise ChildFailure("PROTOCOL", f"it sent more than the {most_events} events asked for")
                     yield Event(header["event"], time.perf_counter_ns())
                     continue
                 yield self._reply(header, deadline)
@@ -148,6 +173,8 @@ class Child:
                 raise self._ended() from None
 
     def _header(self, deadline: float) -> dict[str, Any]:
+        if time.monotonic() > deadline:  # also when the next line is here: one that never stops writing must end
+            raise self._timeout()
         while (end := self._buffer.find(b"\n")) < 0:
             if len(self._buffer) > LINE_LIMIT:
                 raise ChildFailure("PROTOCOL", f"it answered with a line of more than {LINE_LIMIT:,} bytes")
@@ -155,14 +182,14 @@ class Child:
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         try:
-            header = json.loads(line)
-        except ValueError:
+            header = json.loads(line, parse_constant=finite, parse_float=finite)
+        except (ValueError, RecursionError):
             raise ChildFailure("PROTOCOL", f"it answered with something else than JSON: {line[:80]!r}") from None
         if not isinstance(header, dict) or not header.keys() & {"event", "error", "values"}:
             raise ChildFailure("PROTOCOL", f"it answered with JSON that is no reply: {line[:80]!r}")
         if header.get("id") != self._requests:
             raise ChildFailure("PROTOCOL", f"it answered request {header.get('id')!r}, asked was {self._requests}")
-        return header
+        return encodable(header) if b"\\u" in line else header
 
     def _reply(self, header: dict[str, Any], deadline: float) -> Reply:
         try:
@@ -172,7 +199,7 @@ class Child:
                 raise ChildFailure("RAISED", message, str(error["type"]), str(error["trace"]))
             arrays = {str(item["name"]): self._array(item, deadline) for item in header["arrays"]}
             return Reply(dict(header["values"]), arrays)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ChildFailure("PROTOCOL", f"it answered with a malformed header: {error!r}") from None
 
     def _array(self, item: dict[str, Any], deadline: float) -> Array:

@@ -84,6 +84,8 @@ class Verdict(Frozen):
 
     candidate: str
     tree: str
+    stages: tuple[Stage, ...] = ()
+    """Whose contracts were asked for."""
     levels: tuple[Level, ...]
     acceptance: Literal["none"] | Acceptance
     gates: tuple[GateResult, ...] = Field(min_length=1)

@@ -99,6 +99,8 @@ class Sandbox:
 
     def __init__(self, argv: list[str], confinement: Confinement):
         self.private = Path(tempfile.mkdtemp(prefix="enginesmith-"))
+        self.port = free_port()
+        """The TCP port that the child may listen on, where it has no network of its own."""
         self.killed: str | None = None
         """Why the parent ended the group, or None."""
         self.peak_rss_bytes = 0
@@ -178,7 +180,7 @@ class Sandbox:
             "list": [str(path) for path in site_folders()],
             "write": [str(self.private), *(str(p.resolve()) for p in confinement.write), *DEVICES, *devices],
             "limits": {**limits, "cpu_seconds": confinement.cpu_seconds} if limited else {},
-            "port": free_port(),
+            "port": self.port,
             "report": report,
             "keep": [request, reply],
         }

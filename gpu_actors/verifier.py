@@ -7,6 +7,7 @@ leaves this module is a fault of ours.
 """
 
 import json
+import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -33,12 +34,15 @@ class Verifier:
         deadline = time.monotonic() + job.deadline_s
         engine = job.engine
         with (
+            tempfile.TemporaryDirectory(prefix="enginesmith-copies-") as copies,
             Reference(self._cache_dir, Path(engine.checkpoint), engine.facts) as reference,
-            Child(ENGINE, confinement(engine, self._cache_dir, environment=UNTIMED)) as child,
+            Child(
+                ENGINE, confinement(engine, self._cache_dir, also_read=(Path(copies),), environment=UNTIMED)
+            ) as child,
         ):
             if "L3" in job.levels and job.acceptance != "screen":
                 reference.start()
-            subject = Subject(job, child, reference, deadline)
+            subject = Subject(job, child, reference, deadline, Path(copies))
             record = Record(job)
             run_all(subject, record)
             if job.checker and "L3" in job.levels and record.passed:
@@ -46,6 +50,7 @@ class Verifier:
             return Verdict(
                 candidate=job.candidate,
                 tree=engine.tree,
+                stages=job.stages,
                 levels=tuple(level for level in job.levels if level in record.levels),
                 acceptance=job.acceptance if "L3" in record.levels else "none",
                 gates=tuple(record.results),
@@ -202,6 +207,7 @@ def run_again(subject: Subject, record: Record) -> None:
     if not choices:
         return
     gate = choices[int(subject.draws("run_again").integers(len(choices)))]
+    subject.forget("logits")
     start = time.monotonic()
     finding = check(subject, gate)
     again = (

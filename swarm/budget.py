@@ -20,6 +20,8 @@ class Ledger:
         self._clock = clock
         self._started = clock()
         self._before = state.active_seconds
+        self.finishing = False
+        """The search is over and what it found is being released: no time limit may cost the run its engine then."""
 
     def used(self) -> dict[str, tuple[float, float]]:
         """Limit -> (used, allowed). Money and tokens count only where an author costs any."""
@@ -34,8 +36,12 @@ class Ledger:
     def check(self) -> None:
         """Raises BudgetExceeded when a hard limit is reached."""
         for name, (used, allowed) in self.used().items():
+            if self.finishing and name in ("minutes", "device_seconds"):
+                continue
             if used > allowed or (used == allowed > 0):
-                raise BudgetExceeded(f"budget.{name}: {used:.4g} of {allowed:.4g} used. Raise the limit and resume.")
+                raise BudgetExceeded(
+                    f"budget.{name}: {used:.4g} of {allowed:.4g} used. Raise it in RUN/target.yaml and resume."
+                )
 
     def soft_reached(self) -> str | None:
         """Which limit has passed its soft share, from where nothing new is started."""

@@ -54,6 +54,11 @@ class RunFiles:
         return self.root / "transcripts"
 
     @property
+    def ledger(self) -> Path:
+        """What was reserved for and paid to providers."""
+        return self.root / "spending.jsonl"
+
+    @property
     def now(self) -> Path:
         """One line that says what is being done at this moment: for the screen, of no other value."""
         return self.root / "now.txt"

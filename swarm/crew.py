@@ -22,7 +22,7 @@ from roles.authors.factory import make_author
 from roles.authors.gateway import LitellmGateway
 from roles.briefs import RoleName
 from roles.completion import CompletionReply, CompletionRequest, Price
-from roles.settings import AuthorConfig, LitellmSettings, settings_for
+from roles.settings import AuthorConfig, LitellmSettings, ReplaySettings, settings_for
 from roles.transcript import Transcript
 from swarm.cluster import device_options
 from swarm.paths import cache_dir, disk_full, home, store_dir
@@ -106,18 +106,21 @@ def needs_provider(target: Target) -> bool:
 class RayCrew:
     """The crew as Ray actors; they end with the orchestrator that made them."""
 
-    def __init__(self, target: Target, plan: Plan, transcripts: Path, now: Path, usd: float, tokens: int):
-        """`now`: the file that says what is being done. `usd` and `tokens` are what is left of the budget."""
+    def __init__(self, target: Target, plan: Plan, transcripts: Path, now: Path, ledger: Path):
+        """`now`: the file that says what is being done. `ledger`: the file of what providers were paid."""
         self._target = target
         self._at_once = verdicts_at_once(target, plan)
         self._transcripts = str(transcripts)
         self._now = now
         self._purse = None
         if needs_provider(target):
-            self._purse = RemotePurse(ray.remote(num_cpus=0, max_concurrency=64)(ProviderProcess).remote(usd, tokens))
+            provider = ray.remote(num_cpus=0, max_concurrency=64)(ProviderProcess)
+            limits = target.budget
+            self._purse = RemotePurse(provider.remote(limits.usd, limits.tokens, str(ledger)))
         self._lock = threading.Lock()
         self._free: dict[AuthorConfig, list[Any]] = {}
         """Role workers that wait for a brief."""
+        self._replaying: dict[AuthorConfig, Any] = {}
         self._device = self._make_device()
 
     def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]:
@@ -130,8 +133,9 @@ class RayCrew:
             worker = self._make_worker(author)
             answered = get(worker.answer.remote(brief))
         finally:
-            with self._lock:
-                self._free[author].append(worker)
+            if not isinstance(author, ReplaySettings):
+                with self._lock:
+                    self._free[author].append(worker)
         return answered
 
     def verify(self, job: VerifyJob) -> Verdict:
@@ -169,8 +173,13 @@ class RayCrew:
         return ray.remote(**options)(Device).remote(accelerator, str(cache_dir()), now=self._now)
 
     def _take(self, author: AuthorConfig) -> Any:
-        """A free worker of one author, or a new one: there are as many as have been needed at once."""
+        """A free worker of one author, or a new one: there are as many as have been needed at once. A replay has a
+        single one, which is never ended: it knows which of the recorded answers it has given."""
         with self._lock:
+            if isinstance(author, ReplaySettings):
+                if author not in self._replaying:
+                    self._replaying[author] = self._make_worker(author)
+                return self._replaying[author]
             free = self._free.setdefault(author, [])
             return free.pop() if free else self._make_worker(author)
 
@@ -180,6 +189,8 @@ class RayCrew:
     def _start_one(self) -> None:
         """A worker of the default author, which starts beside what comes next."""
         author = settings_for(self._target.authors, "judge")
+        if isinstance(author, ReplaySettings):
+            return
         with self._lock:
             self._free.setdefault(author, []).append(self._make_worker(author))
 
@@ -196,8 +207,8 @@ class RayCrew:
 class ProviderProcess(Purse):
     """The process that imports litellm."""
 
-    def __init__(self, usd: float, tokens: int):
-        super().__init__(LitellmGateway(), usd, tokens)
+    def __init__(self, usd: float, tokens: int, ledger: str):
+        super().__init__(LitellmGateway(), usd, tokens, Path(ledger))
 
 
 def get(reference: Any) -> Any:

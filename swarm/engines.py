@@ -64,18 +64,26 @@ def server_command(engine: Path, checkpoint: Path, host: str, port: int) -> list
     return [sys.executable, "-m", f"{engine.name}.server", str(checkpoint), "--host", host, "--port", str(port)]
 
 
+PASSED_ON = (
+    *("HOME", "LANG", "LC_ALL", "TMPDIR", "XDG_CACHE_HOME", "LD_LIBRARY_PATH"),
+    *("CUDA_HOME", "CUDA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "OMP_NUM_THREADS", "OMP_WAIT_POLICY"),
+)
+"""Names of environment variables."""
+
+
 def start_server(
     engine: Path, checkpoint: Path, host: str, port: int, output: IO[bytes] | None = None
 ) -> "subprocess.Popen[bytes]":
     """The engine's server in a session of its own: Ctrl-C reaches us alone, and we end it (see `stop`).
 
-    ninja of this environment must be on its PATH to build kernels.
+    ninja of this environment must be on its PATH to build kernels. Of the environment it gets what it needs to run: no
+    key of a provider is any business of generated code.
     """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     return subprocess.Popen(
         server_command(engine, checkpoint, host, port),
         cwd=engine.parent,
-        env={**os.environ, "PATH": path},
+        env={name: os.environ[name] for name in PASSED_ON if name in os.environ} | {"PATH": path},
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,

@@ -112,6 +112,14 @@ class ProfileMade(Event):
     profile: Profile
 
 
+class CandidateJudged(Event):
+    """What the judge holds against a candidate that the gates let through."""
+
+    kind: Literal["candidate_judged"] = "candidate_judged"
+    candidate: str
+    objections: tuple[str, ...]
+
+
 class CandidateDecided(Event):
     """The row that says why a candidate was kept or discarded. Its branch stays either way."""
 
@@ -219,6 +227,7 @@ AnyEvent = Annotated[
     | VerdictMade
     | BenchmarkMade
     | ProfileMade
+    | CandidateJudged
     | CandidateDecided
     | Merged
     | IssueClosed

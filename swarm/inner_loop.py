@@ -93,16 +93,19 @@ class InnerLoop:
         Returns the candidate if it passed, None if it was discarded.
         """
         while not (candidate := self.prepare(issue, index)).decided:
-            left = self.still_open(candidate.submitted.tree, levels)
+            left = self.still_open(candidate.submitted.tree, stages_of(issue), levels)
             verdict = candidate.verdicts.get(purpose) or self.verify(candidate, purpose, left)
             if verdict.passed:
                 return candidate
         return None
 
-    def still_open(self, tree: str, levels: tuple[Level, ...]) -> tuple[Level, ...]:
+    def still_open(self, tree: str, stages: tuple[Stage, ...], levels: tuple[Level, ...]) -> tuple[Level, ...]:
         """The levels that are still to be judged: the acceptance stage may start from the very tree that passed the
         gates of the integration stage, and what is released passed them in its round; then only L3 is left."""
-        judged = any(set(STAGE_LEVELS) <= set(v.levels) for v in self.context.state.passed(tree))
+        asked = set(stages) - {"acceptance"}  # which has no gates below L3
+        judged = any(
+            set(STAGE_LEVELS) <= set(v.levels) and asked <= set(v.stages) for v in self.context.state.passed(tree)
+        )
         return ("L3",) if judged and "L3" in levels else levels
 
     def verify(
@@ -111,7 +114,7 @@ class InnerLoop:
         """Has the gates run on a candidate's tree, or on what became of it in a merge."""
         context = self.context
         context.ledger.check()
-        context.note(f"{candidate.id}: gates {levels[0]} to {levels[-1]}")
+        context.note(f"{candidate.id}: gates {', '.join(levels)}")
         stages = stages_of(context.state.issues[candidate.submitted.issue].issue)
         engine = context.engine_job(merged.commit, merged.tree) if merged else context.job_of(candidate)
         verdict = self.crew.verify(
@@ -143,6 +146,8 @@ class InnerLoop:
 
     def objections(self, candidate: Candidate, verdict: Verdict) -> tuple[str, ...]:
         """What the judge holds against a candidate that the gates let through. It can fail one, never pass one."""
+        if candidate.objections is not None:
+            return candidate.objections
         brief = JudgeBrief(
             run=self.context.files.root.name,
             facts=self.context.facts,
@@ -151,7 +156,9 @@ class InnerLoop:
             files=self.context.workspace.files(candidate.submitted.commit),
             gates=tuple(f"{gate.level} {gate.gate}: {gate.status}, {gate.summary}" for gate in verdict.gates),
         )
-        return self.ask(brief, JudgeAnswer, candidate.submitted.issue, candidate.id)[0].objections
+        answer, _ = self.ask(brief, JudgeAnswer, candidate.submitted.issue, candidate.id)
+        self.context.journal.append(e.CandidateJudged(candidate=candidate.id, objections=answer.objections))
+        return answer.objections
 
     def discard(self, candidate: Candidate, reason: str, *, judged: bool = True) -> None:
         """Writes the row that says why; the branch stays."""
@@ -237,14 +244,16 @@ class InnerLoop:
     def _check_novelty(self, issue: e.Issue, candidate: Candidate, before: list[Candidate]) -> None:
         """A tree that was judged already is not judged again: gates and timing are the expensive part.
 
-        The acceptance stage starts from the tree of the integration stage, so there the same tree is no repetition.
+        Of an earlier stage it was asked for less, so there the same tree is no repetition.
         """
-        judged = [c for c in before if not c.decided or c.decided.judged]
+        issues = self.context.state.issues
+        alike = [c for c in before if issues[c.submitted.issue].issue.stage == issue.stage]
+        judged = [c for c in alike if not c.decided or c.decided.judged]
         twins = [c for c in judged if c.submitted.tree == candidate.submitted.tree]
         if own := next((c for c in twins if c.id == candidate.id), None):
             against = evidence_against(own)
             self.discard(candidate, f"its new attempt changed nothing: {against[0].summary}")
-        elif twins and issue.stage != "acceptance":
+        elif twins:
             self.discard(candidate, f"the same tree as {twins[0].id}")
 
     def _retry(self, issue: e.Issue, candidate: Candidate, index: int, evidence: tuple[Evidence, ...]) -> None:

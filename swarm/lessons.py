@@ -65,8 +65,9 @@ def measured_effect(context: Context, candidate: Candidate) -> b.Experience | No
     if issue.hypothesis is None or decided is None or decided.effect is None:
         return None
     facts = context.facts
+    claim = [facts.model.model_type, context.plan.metric, dict(issue.hypothesis.change)]
     return b.Experience(
-        id=f"{facts.platform.accelerator}-{facts.workload.dtype}-{sha256_json(dict(issue.hypothesis.change))[:12]}",
+        id=f"{facts.platform.accelerator}-{facts.workload.dtype}-{sha256_json(claim)[:12]}",
         title=issue.title,
         kind="optimisation",
         applies_to=(

@@ -12,7 +12,7 @@ from gpu_actors.jobs import Arm, Benchmark
 from swarm import events as e
 from swarm.context import Context
 from swarm.inner_loop import ALL_LEVELS, InnerLoop
-from swarm.measure import compare
+from swarm.measure import compare, objective_of
 from swarm.policies import issue_tracker as policy
 from swarm.policies.issue_tracker import Measured
 from swarm.state import Candidate
@@ -48,6 +48,9 @@ class MergeQueue:
                 continue
             if measured := effects.get(candidate.id):
                 self._discard(candidate, policy.why_no_gain(measured), measured)
+            elif not objective_of(benchmark, "incumbent", self.context.plan):
+                reason = f"nothing to compare with, the incumbent: {why_void(benchmark, 'incumbent')}"
+                self._row(candidate, "discarded", reason, None, judged=False)
             else:
                 reason = f"no valid measurement: {why_void(benchmark, candidate.id)}"
                 self._row(candidate, "discarded", reason, None, judged=not only_busy(benchmark, candidate.id))
@@ -75,7 +78,7 @@ class MergeQueue:
             return
         gain = f"{measured.effect:+.1%} [{measured.low:+.1%}, {measured.high:+.1%}]"
         issue = self.context.state.issues[candidate.submitted.issue].issue
-        if earlier := self._merged_on_the_same(issue):
+        if earlier := self._merged_on_the_same(candidate, issue):
             self._discard(
                 candidate, f"gain of {gain}, but {earlier} changed the same decision and gained more", measured
             )
@@ -83,10 +86,10 @@ class MergeQueue:
         verdict = candidate.verdicts.get("screen") or self.inner.verify(candidate, "screen", ("L3",))
         if not verdict.passed:
             failure = verdict.failures[0]
-            self._discard(candidate, f"gain of {gain}, but {failure.gate} failed: {failure.summary}", measured)
+            self._discard(candidate, f"gain of {gain}, but {failure.gate} failed: {failure.summary}", None)
             return
         if objections := self.inner.objections(candidate, verdict):
-            self._discard(candidate, f"gain of {gain}, but the judge objects: {objections[0]}", measured)
+            self._discard(candidate, f"gain of {gain}, but the judge objects: {objections[0]}", None)
             return
         if self.context.workspace.tip() == issue.base:
             self.merge_first(candidate, f"gain of {gain}", measured)
@@ -95,7 +98,6 @@ class MergeQueue:
 
     def _stack(self, candidate: Candidate, issue: e.Issue, measured: Measured) -> None:
         """Merges a candidate onto what this round merged before it; the gain must survive."""
-        change = issue.hypothesis.change if issue.hypothesis else {}
         earlier = self._merges_of(issue.round)
         try:
             merged = self.context.workspace.merge(
@@ -107,24 +109,25 @@ class MergeQueue:
         verdict = candidate.verdicts.get("merge") or self.inner.verify(candidate, "merge", ALL_LEVELS, merged)
         if not verdict.passed:
             failure = verdict.failures[0]
-            self._discard(candidate, f"merged with {earlier[-1].candidate}, {failure.gate} failed", measured)
+            self._discard(candidate, f"merged with {earlier[-1].candidate}, {failure.gate} failed", None)
             return
         after = self._measure_merge(candidate, merged, issue.round)
         if after is None or not policy.gains([after]):
             lost = policy.why_no_gain(after) if after else "no valid measurement"
-            self._discard(candidate, f"its gain was lost in the merge: {lost}", measured)
+            self._discard(candidate, f"its gain was lost in the merge: {lost}", after)
             return
-        self._advance(candidate, merged, self.context.choices | change)
+        self._advance(candidate, merged, self.context.choices | self._difference(candidate))
         self._keep(candidate, f"gain of {after.effect:+.1%} on top of {earlier[-1].candidate}", after)
 
     def _merges_of(self, number: int) -> list[e.Merged]:
         return [m for m in self.context.state.merges if self.context.state.round_of(m.candidate) == number]
 
-    def _merged_on_the_same(self, issue: e.Issue) -> str:
+    def _merged_on_the_same(self, candidate: Candidate, issue: e.Issue) -> str:
         """The candidate of this round that was merged with a change of the same decisions, if there is one."""
-        change = issue.hypothesis.change if issue.hypothesis else {}
         merges = self._merges_of(issue.round)
-        return next((m.candidate for m in merges if not policy.independent(change, [self._change_of(m)])), "")
+        changed = self._difference(candidate)
+        same = (m.candidate for m in merges if not policy.independent(changed, [self._difference_of(m)]))
+        return next(same, "")
 
     def _measure_merge(self, candidate: Candidate, merged: Committed, number: int) -> Measured | None:
         tip = self.context.state.merges[-1]
@@ -175,10 +178,14 @@ class MergeQueue:
             )
         )
 
-    def _change_of(self, merge: e.Merged) -> dict[str, Choice]:
-        issue = self.context.state.candidates[merge.candidate].submitted.issue
-        hypothesis = self.context.state.issues[issue].issue.hypothesis
-        return dict(hypothesis.change) if hypothesis else {}
+    def _difference(self, candidate: Candidate) -> dict[str, Choice]:
+        """What a candidate's tree decides otherwise than the one it started from: its change, and what that brought."""
+        base = self.context.state.issues[candidate.submitted.issue].issue.base
+        before = next((m.choices for m in self.context.state.merges if m.commit == base), {})
+        return {name: value for name, value in candidate.submitted.choices.items() if before.get(name) != value}
+
+    def _difference_of(self, merge: e.Merged) -> dict[str, Choice]:
+        return self._difference(self.context.state.candidates[merge.candidate])
 
 
 def only_busy(benchmark: Benchmark, arm: str) -> bool:
@@ -186,7 +193,7 @@ def only_busy(benchmark: Benchmark, arm: str) -> bool:
     status = next((a.status for a in benchmark.arms if a.arm == arm), "OK")
     void = [row.busy for row in benchmark.rows if row.arm == arm and row.void]
     void += [row.busy for row in benchmark.user_rows if row.arm == arm and row.void]
-    return status == "OK" and all(void)
+    return status == "OK" and bool(void) and all(void)
 
 
 def why_void(benchmark: Benchmark, arm: str) -> str:

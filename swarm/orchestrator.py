@@ -11,7 +11,7 @@ from typing import TypeVar
 from benchmarks.metrics import STARTUP, USER_METRIC
 from ckb.errors import UserError
 from ckb.records import STAGES, Stage
-from gpu_actors.jobs import Arm, Benchmark, BenchmarkJob
+from gpu_actors.jobs import Arm, Benchmark, BenchmarkJob, Profile
 from roles.briefs import EvaluatorAnswer, EvaluatorBrief, Experience, OrchestratorAnswer, OrchestratorBrief
 from swarm import events as e
 from swarm.budget import BudgetExceeded
@@ -48,11 +48,11 @@ class Orchestrator:
             self.measure_baseline()
             if failed := next((stage for stage in STAGES if not self.build(stage)), None):
                 return self.finish("no_engine", self._why_failed(failed))
-            self.improve()
+            ended = self._improve_within_budget()
             if not self.release():
                 return self.finish("no_engine", "the final acceptance failed: see the verdicts of the report")
             self.consolidate()
-            return self.finish("accepted")
+            return self.finish("accepted", ended)
         except BudgetExceeded as limit:
             return self.finish("budget", str(limit))
 
@@ -77,7 +77,7 @@ class Orchestrator:
     ) -> Benchmark:
         """One paired run of several arms, under an exclusive lease of the device."""
         self.context.ledger.check()
-        self.context.note(f"benchmark: {', '.join(arm.name for arm in arms)} in turn")
+        self.context.note(f"benchmark: {', '.join(arm.name for arm in arms)}{' in turn' * (len(arms) > 1)}")
         # the user's own benchmark may be long: where it decides nothing, it is run on the final engine alone
         user = purpose == "release" or self.context.plan.metric.startswith(USER_METRIC)
         command = self.context.target.user.benchmark if user else None
@@ -135,6 +135,22 @@ class Orchestrator:
             if done.stop:
                 return
 
+    def _improve_within_budget(self) -> str:
+        """Improves, and says so if a hard limit ended it: main holds an accepted engine then, and it is released."""
+        try:
+            self.improve()
+            return ""
+        except BudgetExceeded as limit:
+            reason = f"the search was cut short: {limit}"
+            for issue in list(self.context.state.issues.values()):
+                for candidate in issue.candidates.values():
+                    if not candidate.decided:
+                        self.inner.discard(candidate, reason, judged=False)
+                self._close(issue.issue, "nothing_kept")
+            return reason
+        finally:
+            self.context.ledger.finishing = True
+
     def improve_once(self, number: int) -> e.RoundClosed:
         opened = self.context.state.opened.get(number)
         if not opened:
@@ -144,7 +160,9 @@ class Orchestrator:
         issues = [self._open(issue) for issue in opened.issues]
         if issues:
             self._try(number, issues)
-        reason = "" if issues else f"no open direction promises {policy.MINIMUM_EFFECT:.0%}"
+        reason = (
+            "" if issues else f"no open direction is worth a candidate (gains from {policy.MINIMUM_EFFECT:.0%} count)"
+        )
         return self._close_round(number, opened.memory, stop=opened.stop or not issues, reason=reason)
 
     def _dispatch(self, number: int) -> e.RoundOpened:
@@ -178,7 +196,7 @@ class Orchestrator:
             facts=self.context.facts,
             choices=self.context.choices,
             metric=plan.metric,
-            current=self._current(state.profiles[incumbent.tree].step_ms),
+            current=self._current(state.profiles[incumbent.tree]),
             bound=plan.bound,
             shares=state.profiles[incumbent.tree].shares,
             space=plan.space,
@@ -195,10 +213,10 @@ class Orchestrator:
         candidates = list(self.context.state.candidates.values())
         return tuple(effect for c in candidates if (effect := measured_effect(self.context, c)))
 
-    def _current(self, step_ms: float) -> float | None:
+    def _current(self, profile: Profile) -> float | None:
         """The incumbent's objective: as its benchmark measured it, or the profiled step where that is the same."""
-        if self.context.plan.metric.startswith("tpot"):
-            return step_ms
+        if self.context.plan.metric.startswith("tpot") and not profile.failure:
+            return profile.step_ms
         return self._incumbent_objective()
 
     def _incumbent_objective(self) -> float | None:
@@ -241,15 +259,16 @@ class Orchestrator:
     # --- the end --------------------------------------------------------------------------------------------------
 
     def release(self) -> bool:
-        """The full acceptance of the tree on main, its benchmark against Hugging Face, and the engine's folder. Where
-        the latest tree fails it, the one before is tried: a late merge must not cost the whole run its engine."""
+        """The acceptance of the tree on main on prompts that nobody has seen, its benchmark against Hugging Face, and
+        the engine's folder. Where the latest tree fails, the one before is tried: a late merge must not cost the whole
+        run its engine."""
         if self.context.state.released:
             return True
         return any(self._release(merged) for merged in reversed(self.context.state.whole_engines))
 
     def _release(self, merged: e.Merged) -> bool:
         candidate = self.context.state.candidates[merged.candidate]
-        levels = self.inner.still_open(merged.tree, ALL_LEVELS)
+        levels = self.inner.still_open(merged.tree, STAGES, ALL_LEVELS)
         verdict = candidate.verdicts.get("release") or self.inner.verify(candidate, "release", levels, merged)
         if not verdict.passed:
             return False

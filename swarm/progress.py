@@ -147,6 +147,15 @@ def candidate_state(candidate: Candidate) -> tuple[str, str]:
     return "written", "blue"
 
 
+GATES_OF: dict[e.Purpose, str] = {
+    "stage": "gates of its stage",
+    "gates": "gates",
+    "screen": "acceptance",
+    "merge": "gates after the merge",
+    "release": "acceptance on fresh prompts",
+}
+
+
 def describe(event: e.AnyEvent) -> str | None:
     """One line about an event, or None for one that a user need not see."""
     match event:
@@ -167,7 +176,7 @@ def describe(event: e.AnyEvent) -> str | None:
                 f"{event.candidate} reviewed: {len(findings)} finding(s), first {first.file}:{first.line} {first.found}"
             )
         case e.VerdictMade(verdict=verdict):
-            return f"{event.candidate} {event.purpose} gates: {verdict_line(verdict)}"
+            return f"{event.candidate} {GATES_OF[event.purpose]}: {verdict_line(verdict)}"
         case e.BenchmarkMade(benchmark=benchmark):
             return f"benchmark ({event.purpose}): {benchmark_line(benchmark)}"
         case e.CandidateDecided():
@@ -185,8 +194,10 @@ def describe_end(event: e.AnyEvent) -> str | None:
         case e.IssueClosed():
             return f"issue {event.issue} closed: {event.outcome.replace('_', ' ')}"
         case e.ProfileMade(profile=profile):
-            shares = ", ".join(f"{part} {share:.0%}" for part, share in profile.shares.items())
-            return f"profile: a decode step takes {profile.step_ms:.1f} ms ({shares})"
+            if profile.failure:
+                return f"profile: {profile.failure}"
+            shares = ", ".join(f"{part} {share:.0%}" for part, share in profile.shares.items() if part != "rest")
+            return f"profile: a decode step takes {profile.step_ms:.1f} ms ({shares or 'one compiled program'})"
         case e.RoundClosed():
             return f"round {event.round} closed" + (f": {event.reason}" if event.reason else "")
         case e.EngineReleased():

@@ -15,7 +15,7 @@ from swarm.events import Merged
 from swarm.paths import engines_dir, home
 from swarm.target import Target
 
-MANIFEST_FORMAT = 1
+MANIFEST_FORMAT = 2
 
 
 class Manifest(Frozen):

@@ -111,9 +111,8 @@ class OrchestratorProcess:
             context.journal.append(e.RunStarted(run=identity.id, target=identity.target, host=host, version=own))
         if not context.state.plan:
             context.journal.append(e.PlanFrozen(plan=plan.sha256, ckb_version=plan.ckb_version))
-        budget, state, files = context.target.budget, context.state, self._files
-        usd, tokens = budget.usd - state.usd, budget.tokens - state.tokens
-        crew = RayCrew(context.target, plan, files.transcripts, files.now, usd, tokens)
+        files = self._files
+        crew = RayCrew(context.target, plan, files.transcripts, files.now, files.ledger)
         return Orchestrator(context, crew).run()
 
     def __repr__(self) -> str:
@@ -132,6 +131,7 @@ class JournalTail:
         self._size = 0
         self._shown = 0
         self._note = ""
+        self._seen = ""
 
     def show(self, progress: Progress) -> None:
         journal = self._files.root / "journal"
@@ -144,6 +144,7 @@ class JournalTail:
                 progress.on_event(event, self._state)
             self._shown = len(events)
         note = self._files.now.read_text(encoding="utf-8").strip() if self._files.now.exists() else ""
-        if note != self._note:
+        if note != self._note and note == self._seen:  # twice in a row: events may have outdated it already
             self._note = note
             progress.note(note)
+        self._seen = note

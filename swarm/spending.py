@@ -1,7 +1,13 @@
-"""Money and tokens of a run, kept in the one process that calls providers: reserved before a call, settled after."""
+"""Money and tokens of a run, kept in the one process that calls providers: reserved before a call, settled after.
 
-import itertools
+Both go into a file of the run before the call is sent: an answer that never reached the journal was paid all the same.
+"""
+
+import json
+import os
 import threading
+import uuid
+from pathlib import Path
 
 from roles.budget import Budget as BudgetProtocol
 from roles.completion import CompletionReply, CompletionRequest, Gateway, Price
@@ -11,11 +17,13 @@ from swarm.budget import BudgetExceeded
 class Spending(BudgetProtocol):
     """Spent plus reserved never exceeds the limits, however many calls are in flight."""
 
-    def __init__(self, usd: float, tokens: int):
-        """`usd` and `tokens` are what is left of the run's limits."""
-        self._left = {"usd": usd, "tokens": float(tokens)}
+    def __init__(self, usd: float, tokens: int, ledger: Path | None = None):
+        """`usd` and `tokens` are the run's limits. `ledger`: a file of JSON lines; what is in it already is spent, and
+        so is what an earlier process had reserved when it ended."""
+        spent = read_ledger(ledger) if ledger else {"usd": 0.0, "tokens": 0.0}
+        self._left = {"usd": usd - spent["usd"], "tokens": tokens - spent["tokens"]}
         self._reserved: dict[str, dict[str, float]] = {}
-        self._names = map(str, itertools.count(1))
+        self._ledger = ledger
         self._lock = threading.Lock()
 
     def reserve(self, usd: float, tokens: int) -> str:
@@ -28,23 +36,45 @@ class Spending(BudgetProtocol):
                         f"budget.{name}: a call may need {amount:.6g}, and {self._left[name] - held:.6g} is left. "
                         f"Raise budget.{name} and resume."
                     )
-            reservation = next(self._names)
+            reservation = uuid.uuid4().hex
+            self._note({"reserved": reservation, **wanted})
             self._reserved[reservation] = wanted
             return reservation
 
     def settle(self, reservation: str, usd: float, tokens: int) -> None:
         with self._lock:
+            self._note({"settled": reservation, "usd": usd, "tokens": tokens})
             del self._reserved[reservation]
             self._left["usd"] -= usd
             self._left["tokens"] -= tokens
+
+    def _note(self, record: dict[str, str | float]) -> None:
+        if self._ledger:
+            with self._ledger.open("ab", buffering=0) as file:
+                file.write(json.dumps(record).encode() + b"\n")
+                os.fsync(file)
+
+
+def read_ledger(path: Path) -> dict[str, float]:
+    """What was spent: each settled call at its cost, one that was never settled at its reservation. A line that a
+    killed process left half-written is of a call that was not sent."""
+    calls: dict[str, dict[str, float]] = {}
+    data = path.read_bytes() if path.exists() else b""
+    for line in data[: data.rfind(b"\n") + 1].splitlines():
+        record = json.loads(line)
+        name = record.get("settled") or record["reserved"]
+        calls[name] = {"usd": float(record["usd"]), "tokens": float(record["tokens"])}
+    if len(data) > data.rfind(b"\n") + 1:
+        os.truncate(path, data.rfind(b"\n") + 1)
+    return {name: sum(call[name] for call in calls.values()) for name in ("usd", "tokens")}
 
 
 class Purse:
     """A gateway and the run's spending in one process: what role workers in other processes hold a handle of."""
 
-    def __init__(self, gateway: Gateway, usd: float, tokens: int):
+    def __init__(self, gateway: Gateway, usd: float, tokens: int, ledger: Path | None = None):
         self._gateway = gateway
-        self._spending = Spending(usd, tokens)
+        self._spending = Spending(usd, tokens, ledger)
 
     def complete(self, request: CompletionRequest) -> CompletionReply:
         return self._gateway.complete(request)

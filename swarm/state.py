@@ -17,6 +17,7 @@ class Candidate:
     findings: tuple[Finding, ...] | None = None
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     """By purpose, of the latest attempt."""
+    objections: tuple[str, ...] | None = None
     decided: e.CandidateDecided | None = None
     merged: e.Merged | None = None
     attempts: int = 1
@@ -155,6 +156,8 @@ class RunState:
                 self.candidates[name].findings = findings
             case e.VerdictMade(candidate=name, purpose=purpose, verdict=verdict):
                 self.candidates[name].verdicts[purpose] = verdict
+            case e.CandidateJudged(candidate=name, objections=objections):
+                self.candidates[name].objections = objections
             case e.CandidateDecided(candidate=name):
                 self.candidates[name].decided = event
             case e.Merged(candidate=name):

@@ -3,7 +3,7 @@
 Defaults stand on the fields and nowhere else; unknown keys are errors; the resolved Target is stored with its run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +13,14 @@ from pydantic_core import ErrorDetails
 
 from ckb.errors import UserError
 from ckb.facts import Dtype, Frozen, WeightFormat
-from roles.settings import AuthorConfig, AuthorKey, only_the_composer
+from roles.settings import (
+    AuthorConfig,
+    AuthorKey,
+    ComposerSettings,
+    LitellmSettings,
+    ReplaySettings,
+    only_the_composer,
+)
 from swarm.paths import resolve
 
 
@@ -39,7 +46,8 @@ class Workload(Frozen):
     kind: Literal["single_stream", "batch", "poisson", "ramp"] = "single_stream"
     """single_stream: one request at a time; batch: all at once; poisson and ramp: open-loop arrivals."""
     prompt_tokens: tuple[int, ...] = Field((256,), min_length=1)
-    """Prompt lengths to measure, tokens, each exact."""
+    """Prompt lengths to measure, tokens, each exact. The longest of these and of `new_tokens` together are the engine's
+    whole context: it refuses longer requests."""
     new_tokens: tuple[int, ...] = Field((256,), min_length=1)
     """Generated lengths to measure, tokens, each exact: EOS is ignored while measuring."""
     batch: int = Field(1, ge=1, le=4096)
@@ -184,10 +192,23 @@ def load_target(path: Path) -> Target:
     return target_from_text(text, str(path))
 
 
+class UniqueKeys(yaml.SafeLoader):
+    """YAML without the rule that of two equal keys the last one holds: the other was meant to count too."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            line = key.start_mark.line + 1
+            if key.value in lines:
+                raise yaml.YAMLError(f"the key {key.value!r} is there twice, in lines {lines[key.value]} and {line}")
+            lines[key.value] = line
+        return super().construct_mapping(node, deep)
+
+
 def target_from_text(text: str, where: str) -> Target:
     """A Target from YAML; `where` names its source in errors."""
     try:
-        data = yaml.safe_load(text)
+        data = yaml.load(text, UniqueKeys)
     except yaml.YAMLError as error:
         raise TargetError(f"{where} is no YAML: {error}") from error
     return parse_target(data, where)
@@ -206,12 +227,22 @@ def parse_target(data: Any, where: str) -> Target:
         raise TargetError("\n".join([f"{where} has {len(lines)} fault(s):", *lines])) from error
 
 
+AUTHORS: dict[int | str, type[Frozen]] = {
+    "composer": ComposerSettings,
+    "litellm": LitellmSettings,
+    "replay": ReplaySettings,
+}
+"""Kind of an author, which pydantic puts into the place of a fault, -> its fields."""
+
+
 def fault_line(fault: ErrorDetails) -> str:
     """`section.key: what is wrong, and what stands there`."""
-    *above, last = fault["loc"] or ("",)
+    author = next((AUTHORS[name] for name in fault["loc"] if name in AUTHORS), None)
+    *above, last = [name for name in fault["loc"] if name not in AUTHORS] or [""]
     place = ".".join(map(str, [*above, last]))
     if fault["type"] == "extra_forbidden":
-        return f"{place}: unknown key; {'.'.join(map(str, above)) or 'a Target'} has {', '.join(known_keys(above))}"
+        known = list(author.model_fields) if author else known_keys(above)
+        return f"{place}: unknown key; {'.'.join(map(str, above)) or 'a Target'} has {', '.join(known)}"
     if fault["type"] in ("missing", "value_error"):
         return f"{place}: {fault['msg'].removeprefix('Value error, ')}"
     return f"{place}: {fault['msg']}, got {fault['input']!r}"

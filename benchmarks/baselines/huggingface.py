@@ -71,6 +71,14 @@ def stream(dtype: str, prompt: list[int], new_tokens: int, emit: Callable[[int],
     return {}
 
 
+def logits(dtype: str, tokens: list[int], positions: list[int]) -> dict[str, np.ndarray]:
+    """`rows` [P, VOCAB]: teacher-forced logits of one sequence at some positions, as float32."""
+    model = MODELS[dtype]
+    where = torch.tensor(positions, dtype=torch.int64, device=model.device)
+    found = model(as_input(model, tokens), logits_to_keep=where, use_cache=False).logits[0]
+    return {"rows": found.to("cpu", torch.float32).numpy()}
+
+
 def evaluate(
     dtype: str, oracle: str, tokens: list[int], positions: list[int], samples: list[int]
 ) -> dict[str, np.ndarray]:
@@ -100,4 +108,11 @@ def evaluate(
     }
 
 
-OPERATIONS = {"load": load, "drop": drop, "greedy": greedy, "stream": stream, "evaluate": evaluate}
+OPERATIONS = {
+    "load": load,
+    "drop": drop,
+    "greedy": greedy,
+    "stream": stream,
+    "logits": logits,
+    "evaluate": evaluate,
+}

@@ -40,13 +40,16 @@ def failed(summary: str, **data: Any) -> Finding:
 class Subject:
     """The engine tree that is judged, and what a gate may use to judge it."""
 
-    def __init__(self, job: VerifyJob, child: Child, reference: Reference, deadline: float):
+    def __init__(self, job: VerifyJob, child: Child, reference: Reference, deadline: float, copies: Path):
+        """`copies`: a folder that the child may read and not write."""
         self.job = job
+        self.copies = copies
         self.child = child
         self.reference = reference
         self._loaded: Literal["", "model", "engine"] = ""
         self._deadline = deadline
         self._made: dict[str, Any] = {}
+        self._own_seconds = 0.0
 
     @property
     def facts(self) -> Facts:
@@ -62,8 +65,9 @@ class Subject:
 
     @property
     def seconds_left(self) -> float:
-        """Until the verdict's deadline. Time that the reference took for what was not cached is not the candidate's."""
-        return self._deadline + self.reference.seconds - time.monotonic()
+        """Until the verdict's deadline. Time that the reference took for what was not cached is not the candidate's,
+        nor is what the gates' own formulas took."""
+        return self._deadline + self.reference.seconds + self._own_seconds - time.monotonic()
 
     def call(self, op: str, **arguments: Any) -> Reply:
         """Asks the engine's process. Raises ChildFailure."""
@@ -83,8 +87,9 @@ class Subject:
 
     def stream(self, prompt: list[int], max_new_tokens: int) -> list[int]:
         """Streamed new tokens, end tokens ignored. Raises ChildFailure."""
-        events = self.events("stream", prompt=prompt, max_new_tokens=max_new_tokens, ignore_eos=True)
-        return self.tokens([event.value for event in events])
+        arguments = {"prompt": prompt, "max_new_tokens": max_new_tokens, "ignore_eos": True}
+        messages = self.child.stream("stream", self.seconds_left, most_events=max_new_tokens, **arguments)
+        return self.tokens([message.value for message in messages if isinstance(message, Event)])
 
     def tokens(self, found: list[Any]) -> list[int]:
         vocab = self.facts.model.vocab
@@ -97,11 +102,6 @@ class Subject:
         return logits_of(
             self.call("logits", tokens=tokens, positions=positions), len(positions), self.facts.model.vocab
         )
-
-    def events(self, op: str, **arguments: Any) -> list[Event]:
-        """The events of a streaming operation. Raises ChildFailure."""
-        messages = self.child.stream(op, self.seconds_left, **arguments)
-        return [message for message in messages if isinstance(message, Event)]
 
     def raised(self, op: str, **arguments: Any) -> ChildFailure | None:
         """The exception that an operation raised in the child, or None when it returned. Crashes still raise here."""
@@ -124,16 +124,23 @@ class Subject:
     def _load(self, what: Literal["model", "engine"]) -> None:
         """One of the two is held at a time, so that a Target's memory limit need not allow for both."""
         if self._loaded != what:
+            self._loaded = ""
             self.call("drop")
             self.call(f"load_{what}", checkpoint=str(self.checkpoint))
             self._loaded = what
 
-    def once(self, name: str, make: Callable[[], T]) -> T:
-        """What several gates of a verdict need and one makes."""
+    def once(self, name: str, make: Callable[[], T], *, ours: bool = False) -> T:
+        """What several gates of a verdict need and one makes. `ours`: without the candidate, so not of its time."""
         if name not in self._made:
+            start = time.monotonic()
             self._made[name] = make()
+            self._own_seconds += (time.monotonic() - start) * ours
         made: T = self._made[name]
         return made
+
+    def forget(self, name: str) -> None:
+        """Has the next gate make it again."""
+        self._made.pop(name, None)
 
     def draws(self, gate: str) -> np.random.Generator:
         """The random numbers of one gate in this verdict: independent of which other gates ran."""

@@ -19,6 +19,9 @@ from gpu_actors.gates import formulas
 from gpu_actors.gates.compare import rms, rounded
 
 Array = np.ndarray[Any, np.dtype[Any]]
+TABLE = "model.embed_tokens.weight"
+BLOCK = 16_384
+"""Rows of the head that are widened to float64 at a time."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +62,14 @@ class Decoder:
         ]
 
     def _logits(self, sequences: list[list[int]]) -> Array:
-        table = self.weights.tensor("model.embed_tokens.weight")
-        x = self._rounded(table[np.concatenate([np.asarray(s) for s in sequences])])
+        x = self._rounded(self.weights.rows(TABLE, np.concatenate([np.asarray(s) for s in sequences])))
         bounds = np.cumsum([0, *map(len, sequences)])
         for layer in range(self.facts.layers):
             x = self._layer(x, f"model.layers.{layer}.", bounds)
         x = self._norm(x, "model.norm.weight")
-        head = table if self.facts.tied_head else self.weights.tensor("lm_head.weight")
-        return self._rounded(x @ head.T)
+        head = TABLE if self.facts.tied_head else "lm_head.weight"
+        blocks = (self.weights.rows(head, slice(n, n + BLOCK)) for n in range(0, self.facts.vocab, BLOCK))
+        return self._rounded(np.concatenate([x @ block.T for block in blocks], axis=1))
 
     def _layer(self, x: Array, prefix: str, bounds: Array) -> Array:
         facts = self.facts

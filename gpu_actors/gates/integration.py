@@ -127,9 +127,9 @@ def batch(subject: Subject) -> Finding:
     for order, found in (("given", together), ("reversed", backwards)):
         if [len(tokens) for tokens in found] != [count] * len(drawn):
             return failed(f"{len(drawn)} prompts, {count} tokens each: found {[len(t) for t in found]}")
-        for prompt, tokens in zip(drawn, found, strict=True):
-            if found is backwards and tokens in together:
-                continue  # judged already
+        for prompt, tokens, judged in zip(drawn, found, together, strict=True):
+            if found is backwards and tokens == judged:
+                continue
             if fault := outside_the_band(subject, prompt, tokens):
                 return failed(f"a prompt of {len(prompt)} tokens, {len(drawn)} prompts in {order} order: {fault}")
     return passed(f"{len(drawn)} prompts of 2 to {len(drawn[-1])} tokens in two orders")

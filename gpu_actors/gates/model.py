@@ -44,7 +44,7 @@ def weights(subject: Subject) -> Finding:
 
 def broken_checkpoint(subject: Subject) -> Finding:
     """A weight file that ends early is refused, and one that lacks a tensor, by a ValueError with the tensor's name."""
-    folder = subject.child.sandbox.private
+    folder = subject.copies
     cut, lacking = folder / "truncated", folder / "lacking"
     if not cut.exists():
         checkpoint.truncated(subject.checkpoint, cut)
@@ -77,7 +77,7 @@ def texts(subject: Subject) -> list[list[int]]:
 def expected(subject: Subject) -> list[Expected]:
     """The float64 decoder's word on these texts."""
     decoder = Decoder(subject.facts.model, subject.checkpoint, subject.facts.workload.dtype)
-    return subject.once("expected", lambda: decoder.expected(texts(subject)))
+    return subject.once("expected", lambda: decoder.expected(texts(subject)), ours=True)
 
 
 def prefill(subject: Subject, chunks: Sequence[int] = (), *, reuse: bool = True) -> Array:

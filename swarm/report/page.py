@@ -137,7 +137,7 @@ def cards(state: RunState, plan: Plan, final: Benchmark | None) -> tuple[Card, .
         measured = compare(final, plan, against=tables.REFERENCE).get("engine")
         if measured:
             ratio = tables.ratio(measured.effect, measured.low, measured.high)
-            found.append(Card(ratio.split(" ")[0], f"Hugging Face {ratio.split(' ', 1)[1]}"))
+            found.append(Card(ratio.split(" ")[0], f"Hugging Face in {plan.metric} {ratio.split(' ', 1)[1]}"))
     kept = sum(views.fate(c) == "kept" for c in state.candidates.values())
     found.append(Card(f"{kept} of {len(state.candidates)}", "candidates kept"))
     if state.incumbent:

@@ -88,7 +88,7 @@ def expected(brief: EvaluatorBrief, room: float, name: str, value: Choice) -> fl
     A part that the profile does not show is fused into another, so its time is in `rest`.
     """
     parts = {part if part in brief.shares else "rest" for part in brief.affects.get(name, ())}
-    share = min(1.0, sum(brief.shares.get(part, 0.0) for part in parts))
+    share = min(1.0, sum(brief.shares.get(part, 0.0) for part in parts)) if brief.shares else 1.0  # no profile: open
     measured = [row.interval[1] for row in brief.known if row.change == {name: value} and row.interval]
     return max(0.0, min([room * share * reach(brief, name, value), *measured]))
 

@@ -1,6 +1,7 @@
 """Whatever a child does instead of answering is a typed failure, and never an exception of another kind."""
 
 import pickle
+import time
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,15 @@ def test_arrays_events_and_exceptions_arrive_and_the_child_stays_usable(driver: 
             "PROTOCOL",
             "the limit is",
         ),
+        ("say", b"[" * 100_000 + b"\n", "PROTOCOL", "something else than JSON"),
+        ("say", b'{"id": 1, "values": {"seconds": NaN}, "arrays": []}\n', "PROTOCOL", "something else than JSON"),
+        ("say", b'{"id": 1, "values": {"seconds": 1e999}, "arrays": []}\n', "PROTOCOL", "something else than JSON"),
+        (
+            "say",
+            b'{"id": 1, "values": {}, "arrays": [{"name": "x", "dtype": "int64", "shape": [1e300]}]}\n',
+            "PROTOCOL",
+            "the limit is",
+        ),
         ("leave", None, "CRASHED", "exit status 0"),
         ("crash", None, "CRASHED", r"exit status 13[49]"),
         ("sleep", None, "TIMEOUT", "no answer within the deadline"),
@@ -99,6 +109,26 @@ def test_anything_else_than_an_answer_is_a_failure_that_names_it(
         assert not child.sandbox.running
         with pytest.raises(ChildFailure, match="had ended before"):
             child.call("add", 1.0)
+
+
+def test_a_stream_without_end_is_cut_off(driver: Path) -> None:
+    with start(driver) as child, pytest.raises(ChildFailure, match="more than the 4 events") as caught:
+        list(child.stream("count", 20.0, most_events=4, n=10**9))
+    assert caught.value.kind == "PROTOCOL"
+    begun = time.monotonic()
+    with start(driver) as child, pytest.raises(ChildFailure) as caught:
+        for _ in child.stream("count", 2.0, n=10**9):
+            pass
+    assert caught.value.kind == "TIMEOUT"
+    assert time.monotonic() - begun < 15
+
+
+def test_words_that_utf_8_can_not_hold_arrive_spelled_out(driver: Path) -> None:
+    answer = b'{"id": 1, "error": {"type": "ValueError", "message": "\\ud800", "trace": ""}}\n'
+    with start(driver) as child, pytest.raises(ChildFailure) as caught:
+        child.call("say", 20.0, data=answer.hex())
+    assert caught.value.kind == "RAISED"
+    assert str(caught.value).encode().endswith(b"\\ud800")
 
 
 def test_a_failure_crosses_processes_whole() -> None:

@@ -56,16 +56,16 @@ def test_a_right_engine_passes_every_gate_and_leaves_evidence_named_by_its_hash(
         assert stored["tree"] == verdict.tree
 
 
-def test_every_gate_may_be_asked_again_after_all_others(work: Path) -> None:
+def test_every_gate_may_be_asked_again_after_all_others(work: Path, tmp_path: Path) -> None:
     """The one that `run_again` draws must not fail for what ran in between: a right engine would be rejected."""
     tree = tiny.write_engine(work / "trees" / "asked_again", "llama", {})
     job = tiny.verify_job(tiny.engine_job(tree, work / "llama", "llama"))
-    engine = job.engine
+    engine, copies = job.engine, tmp_path
     with (
         Reference(work / "cache", Path(engine.checkpoint), engine.facts) as reference,
-        Child(ENGINE, confinement(engine, work / "cache", environment=UNTIMED)) as child,
+        Child(ENGINE, confinement(engine, work / "cache", also_read=(copies,), environment=UNTIMED)) as child,
     ):
-        subject = Subject(job, child, reference, deadline=time.monotonic() + 300)
+        subject = Subject(job, child, reference, time.monotonic() + 300, copies)
         child.call("open", 60.0, tree_dir=engine.tree_dir, threads=1)
         for gate in (*STAGE_GATES, *(gate for gate in STAGE_GATES if gate.repeatable)):
             finding = check(subject, gate)
@@ -130,6 +130,13 @@ WRONG = {
     "residual": Wrong("forward", {"model.py": (FORWARD, FORWARD.replace("x + ", ""))}, fields=TWO_STAGES),
     "position": Wrong("step", {"model.py": ("([token]), cache, position)", "([token]), cache, position - 1)")},
                       fields=TWO_STAGES),
+    "order": Wrong("batch", {"engine.py": ("for prompt in prompts", "for prompt in sorted(prompts, key=len)")},
+                   fields={"stages": BUILT}),
+    "symlink": Wrong("forward", {
+        "kernels.py": ("    torch.set_num_threads(THREADS)",
+                       "    import os\n    os.path.lexists(h := os.environ['HOME'] + '/truncated') or "
+                       "os.symlink('/nowhere', h)\n    torch.set_num_threads(THREADS)"),
+        "model.py": (FORWARD, FORWARD.replace("x + ", ""))}, fields=TWO_STAGES),
     "ignored": Wrong("weights", {"weights.py": ("return Weights(tensors, tuple(stored))",
                                                 "return Weights(tensors, tuple(stored)[1:])")}, fields=TWO_STAGES),
     "last token": Wrong("agreement", {"engine.py": ("+ count):", "+ count - 1):")}, "generate gave 7",

@@ -74,10 +74,12 @@ class Rehearsal:
         return Verdict(
             candidate=job.candidate,
             tree=job.engine.tree,
+            stages=job.stages,
             levels=job.levels,
             acceptance=acceptance,
             gates=gates,
             sandbox="none",
+            device_seconds=10.0,
         )
 
     def benchmark(self, job: BenchmarkJob) -> Benchmark:
@@ -125,7 +127,7 @@ class Rehearsal:
         return self._consolidator.consolidate(lessons)
 
 
-def target(home: Path) -> Target:
+def target(home: Path, **budget: float) -> Target:
     (home / "models").mkdir()
     write_checkpoint(home / "models" / "tiny")
     return parse_target(
@@ -133,14 +135,15 @@ def target(home: Path) -> Target:
             "model": {"path": "models/tiny"},
             "workload": {"prompt_tokens": [4], "new_tokens": [8]},
             "search": {"parallel": 3, "rounds": 2},
+            "budget": budget,
         },
         "t.yaml",
     )
 
 
-def prepare(home: Path) -> RunFiles:
+def prepare(home: Path, **budget: float) -> RunFiles:
     """A run that is planned and not started. ENGINESMITH_HOME is `home`."""
-    asked = target(home)
+    asked = target(home, **budget)
     files = RunFiles(home / "runs" / "rehearsal")
     files.write("tiny", asked, make_plan(asked, ensure_store(home / "store"), PLATFORM, measure))
     return files

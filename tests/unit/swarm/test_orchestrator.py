@@ -107,3 +107,17 @@ def test_an_earlier_attempt_stays_reachable(tmp_path: Path) -> None:
     kept = workspace.repo.git.for_each_ref("refs/attempts/candidate/c", format="%(objectname)").split()
     assert set(kept) == {first.commit, second.commit}
     workspace.close()
+
+
+def test_a_hard_limit_in_a_round_ends_the_search_and_not_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four verdicts of the stages take 40 s of the device; the limit falls among the three of round 1."""
+    monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
+    state = rehearse(tmp_path, prepare(tmp_path, device_seconds=55)).state
+    assert state.finished
+    assert state.finished.outcome == "accepted"
+    assert "budget.device_seconds" in state.finished.reason
+    assert state.released
+    assert all(candidate.decided for candidate in state.candidates.values())
+    assert all(issue.closed for issue in state.issues.values())

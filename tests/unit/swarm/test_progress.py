@@ -40,7 +40,7 @@ def test_without_a_terminal_each_event_is_one_plain_line() -> None:
         "issue s1 opened: Stage 1: the execution modules",
         "s1-c0 written on candidate/s1-c0 by composer",
         "s3-c0 reviewed: no findings",
-        "s1-c0 stage gates: 1 of 5 fail, first linear (kernels.linear): largest error 3.1e-2",
+        "s1-c0 gates of its stage: 1 of 5 fail, first linear (kernels.linear): largest error 3.1e-2",
         "benchmark (baseline): huggingface 10",
         "discarded: no effect beyond noise: +0.3% [-1.1%, +1.6%]",
         "engine written to engines/smollm2-135m-cpu/",
