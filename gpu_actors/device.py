@@ -1,7 +1,8 @@
 """A device: the plain class that an actor is made of. It leases the hardware, judges, times and profiles."""
 
 import os
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks import prompts
@@ -10,6 +11,7 @@ from gpu_actors.child import ENGINE, Child, ChildFailure
 from gpu_actors.jobs import Benchmark, BenchmarkJob, EngineJob, Profile, Verdict, VerifyJob
 from gpu_actors.lease import FOLDER, Lease, physical_devices
 from gpu_actors.machine import Ceiling
+from gpu_actors.meter import Meter, Share
 from gpu_actors.verifier import Verifier, confinement
 
 PROFILE_PROMPT = 64
@@ -27,33 +29,31 @@ class Device:
         self._cache_dir = Path(cache_dir)
         self._lease_dir = lease_dir
         self._now = now
+        self._meter = Meter()
 
     def __repr__(self) -> str:
         return f"device {self.name}"
 
     def verify(self, job: VerifyJob) -> Verdict:
         """Runs the gates. A wrong candidate is a Verdict, never an exception."""
-        with self._lease(exclusive=False):
-            start = time.monotonic()
+        with self._holding(exclusive=False) as share:
             verdict = Verifier(self._cache_dir).verify(job)
-        return verdict.model_copy(update={"device_seconds": time.monotonic() - start})
+        return verdict.model_copy(update={"device_seconds": share.seconds})
 
     def benchmark(self, job: BenchmarkJob) -> Benchmark:
         """Times the arms in turn while nobody else of ours uses the device."""
-        with self._lease(exclusive=True):
-            start = time.monotonic()
+        with self._holding(exclusive=True) as share:
             benchmark = Benchmarker(job, self._cache_dir).run()
-        return benchmark.model_copy(update={"device_seconds": time.monotonic() - start})
+        return benchmark.model_copy(update={"device_seconds": share.seconds})
 
     def profile(self, job: EngineJob) -> Profile:
         """Where a decode step's time goes. An engine that fails under the profiler is a Profile that says so."""
-        with self._lease(exclusive=True):
-            start = time.monotonic()
+        with self._holding(exclusive=True) as share:
             try:
                 profile = self._profile(job)
             except ChildFailure as failure:
                 profile = Profile(shares={}, step_ms=0.0, failure=f"{failure.kind}: {failure}"[:500])
-        return profile.model_copy(update={"device_seconds": time.monotonic() - start})
+        return profile.model_copy(update={"device_seconds": share.seconds})
 
     def _profile(self, job: EngineJob) -> Profile:
         """Raises ChildFailure."""
@@ -69,13 +69,19 @@ class Device:
 
     def ceiling(self, threads: int) -> float:
         """Best streaming read of the device's memory, GB/s."""
-        with self._lease(exclusive=True), Ceiling(threads) as ceiling:
+        with self._holding(exclusive=True), Ceiling(threads) as ceiling:
             ceiling.measure()
             return ceiling.gb_s
 
-    def _lease(self, *, exclusive: bool) -> Lease:
+    @contextmanager
+    def _holding(self, *, exclusive: bool) -> Iterator[Share]:
+        """Leases the hardware and counts for how long; the wait for it does not count."""
         devices = physical_devices(self.name)
-        return Lease(devices, exclusive=exclusive, folder=self._lease_dir, on_wait=self._say)
+        with (
+            Lease(devices, exclusive=exclusive, folder=self._lease_dir, on_wait=self._say),
+            self._meter.holding() as share,
+        ):
+            yield share
 
     def _say(self, words: str) -> None:
         """Replaces the file in one step: whoever shows it must never find half a line."""

@@ -92,7 +92,7 @@ class Verdict(Frozen):
     sandbox: str
     """The isolation that was in force, in words."""
     device_seconds: float = 0.0
-    """Time for which the device was leased: waiting for it is not in it."""
+    """Time for which the device was held, of what several held at once an equal part; waiting for it is not in it."""
 
     @model_validator(mode="after")
     def levels_are_covered(self) -> "Verdict":
@@ -208,7 +208,7 @@ class Benchmark(Frozen):
     device: str
     seconds: float
     device_seconds: float = 0.0
-    """Time for which the device was leased: waiting for it is not in it."""
+    """Time for which the device was held, of what several held at once an equal part; waiting for it is not in it."""
 
     @property
     def counted(self) -> tuple[Row, ...]:
@@ -242,4 +242,4 @@ class Profile(Frozen):
     failure: str = ""
     """How the engine failed under the profiler, or empty."""
     device_seconds: float = 0.0
-    """Time for which the device was leased: waiting for it is not in it."""
+    """Time for which the device was held, of what several held at once an equal part; waiting for it is not in it."""

@@ -18,10 +18,11 @@ from ckb.records import Choice, Contract, Fragment, Stage
 from ckb.space import predicate
 from gpu_actors.jobs import EngineJob
 from roles.briefs import Experience
+from swarm import events as e
 from swarm.budget import Ledger
 from swarm.journal import Journal
 from swarm.plan import Plan
-from swarm.state import Candidate, RunState
+from swarm.state import Candidate, IssueState, RunState
 from swarm.target import Target, parse_target
 from swarm.workspace import Workspace
 
@@ -180,6 +181,16 @@ class Context:
 
     def job_of(self, candidate: Candidate) -> EngineJob:
         return self.engine_job(candidate.submitted.commit, candidate.submitted.tree)
+
+    def open_issue(self, issue: e.Issue) -> IssueState:
+        """Opens an issue, or returns the one of that id that is open already: its base is where it started."""
+        if issue.id not in self.state.issues:
+            self.journal.append(e.IssueOpened(issue=issue))
+        return self.state.issues[issue.id]
+
+    def close_issue(self, issue: e.Issue, outcome: e.IssueOutcome) -> None:
+        if not self.state.issues[issue.id].closed:
+            self.journal.append(e.IssueClosed(issue=issue.id, outcome=outcome))
 
     def note(self, text: str) -> None:
         """Says what is being done. Several candidates are worked on at once: the line is replaced whole."""

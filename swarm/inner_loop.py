@@ -4,6 +4,8 @@ Every step is journalled when it is done, and a step that the journal holds is n
 a second time continues where the last driver stopped. Safe to run for several candidates at once, one thread each.
 """
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from ckb.records import STAGES, Stage
@@ -23,10 +25,12 @@ from roles.briefs import (
 from swarm import events as e
 from swarm.context import Context
 from swarm.crew import Crew
+from swarm.novelty import repetition
 from swarm.state import Candidate
 from swarm.user_inputs import absolute_command
 
 A = TypeVar("A", bound=Answer)
+Result = TypeVar("Result")
 
 
 class Commit(Protocol):
@@ -48,22 +52,6 @@ def stages_of(issue: e.Issue) -> tuple[Stage, ...]:
     return STAGES if issue.stage == "performance" else STAGES[: STAGES.index(issue.stage) + 1]
 
 
-def evidence_against(candidate: Candidate) -> tuple[Evidence, ...]:
-    """What the reviewer and the gates hold against a candidate's latest attempt."""
-    findings = [
-        Evidence(
-            gate="review", contract=f.contract, summary=f"{f.file}:{f.line}: expected {f.expected}, found {f.found}"
-        )
-        for f in candidate.findings or ()
-    ]
-    failures = [
-        Evidence(gate=gate.gate, contract=gate.contract, summary=gate.summary)
-        for verdict in candidate.verdicts.values()
-        for gate in verdict.failures
-    ]
-    return (*findings, *failures)
-
-
 class InnerLoop:
     """Implements, reviews and gates candidates."""
 
@@ -71,21 +59,43 @@ class InnerLoop:
         self.context = context
         self.crew = crew
 
+    def prepare_all(self, work: Sequence[tuple[e.Issue, int]]) -> None:
+        """Implements and reviews several candidates at once: (issue, index of the implementer). All have their first
+        attempt before one is compared with another, so that it doesn't matter whose came first."""
+        self._at_once(self._draft, work)
+        self._at_once(self.prepare, work)
+
+    def gate_all(
+        self, work: Sequence[tuple[e.Issue, int]], purpose: e.Purpose, levels: tuple[Level, ...]
+    ) -> list[Candidate]:
+        """Gates several candidates at once; those that passed, in order."""
+        gated = self._at_once(lambda issue, index: self.gate(issue, index, purpose, levels), work)
+        return [candidate for candidate in gated if candidate]
+
+    def _at_once(self, do: Callable[[e.Issue, int], Result], work: Sequence[tuple[e.Issue, int]]) -> list[Result]:
+        """As many at a time as the Target allows; the first failure surfaces."""
+        with ThreadPoolExecutor(self.context.target.search.parallel) as pool:
+            return list(pool.map(lambda one: do(*one), work))
+
+    def _draft(self, issue: e.Issue, index: int) -> None:
+        name = f"{issue.id}-c{index}"
+        if name not in self.context.state.candidates:
+            self._implement(issue, name, index, attempt=1, evidence=())
+
     def prepare(self, issue: e.Issue, index: int) -> Candidate:
         """Implements and reviews one candidate until nothing is held against it or it is discarded."""
+        self._draft(issue, index)
         name = f"{issue.id}-c{index}"
-        while True:
-            candidate = self.context.state.candidates.get(name)
-            if candidate is None:
-                self._implement(issue, name, index, attempt=1, evidence=())
-            elif candidate.decided:
-                return candidate
-            elif evidence := evidence_against(candidate):
+        while not (candidate := self.context.state.candidates[name]).decided:
+            if evidence := candidate.evidence:
                 self._retry(issue, candidate, index, evidence)
-            elif candidate.findings is None:
-                self._review(issue, candidate)
+            elif candidate.findings is not None:
+                break
+            elif reason := repetition(self.context.state, candidate):
+                self._give_up(issue, candidate, reason, candidate.before.evidence if candidate.before else ())
             else:
-                return candidate
+                self._review(issue, candidate)
+        return candidate
 
     def gate(self, issue: e.Issue, index: int, purpose: e.Purpose, levels: tuple[Level, ...]) -> Candidate | None:
         """Gates one candidate; a failure's evidence goes back to its implementer until the retries are spent.
@@ -205,7 +215,6 @@ class InnerLoop:
             deliverable=context.target.user.deliverable or "",
             operators=context.target.operators,
         )
-        before = list(context.state.candidates.values())
         try:
             answer, usage = self.ask(brief, ImplementerAnswer, issue.id, name)
             blocked = (
@@ -216,10 +225,9 @@ class InnerLoop:
         if blocked:  # this candidate's end, not the run's: the others go on
             if last is None:
                 self._submit(issue, name, attempt, ImplementerAnswer(files=brief.files, summary=blocked), usage)
-            self.discard(context.state.candidates[name], blocked, judged=False)
+            self._give_up(issue, context.state.candidates[name], blocked, evidence, judged=False)
             return
         self._submit(issue, name, attempt, answer, usage)
-        self._check_novelty(issue, context.state.candidates[name], before)
 
     def _submit(self, issue: e.Issue, name: str, attempt: int, answer: ImplementerAnswer, usage: Usage) -> None:
         """Commits an answer on the candidate's branch, and journals it."""
@@ -241,29 +249,26 @@ class InnerLoop:
             )
         )
 
-    def _check_novelty(self, issue: e.Issue, candidate: Candidate, before: list[Candidate]) -> None:
-        """A tree that was judged already is not judged again: gates and timing are the expensive part.
-
-        Of an earlier stage it was asked for less, so there the same tree is no repetition.
-        """
-        issues = self.context.state.issues
-        alike = [c for c in before if issues[c.submitted.issue].issue.stage == issue.stage]
-        judged = [c for c in alike if not c.decided or c.decided.judged]
-        twins = [c for c in judged if c.submitted.tree == candidate.submitted.tree]
-        if own := next((c for c in twins if c.id == candidate.id), None):
-            against = evidence_against(own)
-            self.discard(candidate, f"its new attempt changed nothing: {against[0].summary}")
-        elif twins:
-            self.discard(candidate, f"the same tree as {twins[0].id}")
-
     def _retry(self, issue: e.Issue, candidate: Candidate, index: int, evidence: tuple[Evidence, ...]) -> None:
         if candidate.attempts <= self.context.target.search.retries:
             self._implement(issue, candidate.id, index, candidate.attempts + 1, evidence)
-            if not self.context.state.candidates[candidate.id].decided:
-                return
         else:
-            self.discard(candidate, f"failed after {candidate.attempts} attempts: {evidence[0].summary}")
-        self._analyse(issue, candidate, evidence)
+            reason = f"failed after {candidate.attempts} attempts: {evidence[0].summary}"
+            self._give_up(issue, candidate, reason, evidence)
+
+    def _give_up(
+        self,
+        issue: e.Issue,
+        candidate: Candidate,
+        reason: str,
+        evidence: tuple[Evidence, ...],
+        *,
+        judged: bool = True,
+    ) -> None:
+        """The candidate's row, after somebody has said what the evidence against its attempts means."""
+        if evidence:
+            self._analyse(issue, candidate, evidence)
+        self.discard(candidate, reason, judged=judged)
 
     def _analyse(self, issue: e.Issue, candidate: Candidate, evidence: tuple[Evidence, ...]) -> None:
         brief = AnalystBrief(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from ckb.records import Choice
 from gpu_actors.jobs import Benchmark, Profile, Verdict
-from roles.briefs import Finding
+from roles.briefs import Evidence, Finding
 from swarm import events as e
 
 
@@ -21,10 +21,28 @@ class Candidate:
     decided: e.CandidateDecided | None = None
     merged: e.Merged | None = None
     attempts: int = 1
+    before: "Candidate | None" = None
+    """The attempt before this one."""
 
     @property
     def id(self) -> str:
         return self.submitted.candidate
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """What the reviewer and the gates hold against the latest attempt."""
+        findings = [
+            Evidence(
+                gate="review", contract=f.contract, summary=f"{f.file}:{f.line}: expected {f.expected}, found {f.found}"
+            )
+            for f in self.findings or ()
+        ]
+        failures = [
+            Evidence(gate=gate.gate, contract=gate.contract, summary=gate.summary)
+            for verdict in self.verdicts.values()
+            for gate in verdict.failures
+        ]
+        return (*findings, *failures)
 
 
 @dataclass
@@ -187,7 +205,8 @@ class RunState:
                 self.devices.append(event)
 
     def _submit(self, event: e.CandidateSubmitted) -> None:
-        candidate = Candidate(event, attempts=event.attempt)
+        before = self.candidates.get(event.candidate)
+        candidate = Candidate(event, attempts=event.attempt, before=before)
         self.candidates[event.candidate] = candidate
         self.issues[event.issue].candidates[event.candidate] = candidate
 

@@ -137,7 +137,7 @@ class Budget(Frozen):
     minutes: float = Field(30, gt=0, allow_inf_nan=False)
     """Wall time, that of earlier drivers of the run included."""
     device_seconds: float = Field(1800, gt=0, allow_inf_nan=False)
-    """Time of verifier and benchmarker on a leased device."""
+    """Time for which verifier and benchmarker hold a device; what several of them hold at once counts once."""
     soft: float = Field(0.8, gt=0, le=1)
     """Share of a limit from which nothing new is started."""
 

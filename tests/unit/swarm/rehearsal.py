@@ -167,7 +167,10 @@ def outcome(context: Context) -> str:
         {
             "issues": {name: i.closed and i.closed.outcome for name, i in sorted(state.issues.items())},
             "trees": {name: c.submitted.tree for name, c in sorted(state.candidates.items())},
-            "decisions": {name: c.decided and c.decided.decision for name, c in sorted(state.candidates.items())},
+            "decisions": {
+                name: c.decided and (c.decided.decision, c.decided.reason)
+                for name, c in sorted(state.candidates.items())
+            },
             "merges": [(m.candidate, m.tree, m.choices) for m in state.merges],
             "rounds": [(r.round, r.stop) for r in state.rounds],
             "released": state.released and state.released.tree,
