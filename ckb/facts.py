@@ -97,9 +97,11 @@ class WorkloadFacts(Frozen):
     batch: int
     """Most sequences at once."""
     max_prompt: int
-    """Longest prompt, tokens."""
+    """Longest prompt that is measured, tokens."""
     max_new: int
-    """Most new tokens of one request."""
+    """Most new tokens of one request, when it is measured."""
+    context: int | None = None
+    """Most tokens of one sequence, where the Target asks for more than it measures."""
     dtype: Dtype
     """Compute dtype: activations, accumulation results and cache."""
     step: Literal["eager", "graph"]
@@ -109,7 +111,8 @@ class WorkloadFacts(Frozen):
 
     @property
     def max_context(self) -> int:
-        return self.max_prompt + self.max_new
+        """Most tokens of one sequence, prompt and new ones together."""
+        return self.context or self.max_prompt + self.max_new
 
 
 class Facts(Frozen):

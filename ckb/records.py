@@ -122,3 +122,24 @@ class Fragment(Row):
     """Import lines of the module that the code needs, as written; relative ones name modules of the engine."""
     code: str
     """Python, at most 80 lines with its front matter; C++ stands in string constants."""
+
+
+class Claim(Frozen):
+    """What is said to have been learned, whoever says it."""
+
+    title: str
+    """The claim, in a few words."""
+    kind: Literal["optimisation", "failure_mode", "debugging"]
+    """optimisation: a measured effect; failure_mode: what goes wrong; debugging: how it was found."""
+    change: dict[str, Choice] = Field(default_factory=dict)
+    """Decisions and parameters that were changed."""
+    metric: str = ""
+    """What the effect is an effect on; empty: on any measure of speed."""
+    effect: float | None = None
+    """Relative change of the metric, positive is better; None when nothing was measured."""
+    interval: tuple[float, float] | None = None
+    """Interval of the effect, low and high."""
+    signal: Literal["confirmed", "probable", "tentative"]
+    """Tentative rows are stored as drafts and never used in generation."""
+    text: str
+    """The claim in full, with its evidence."""

@@ -6,6 +6,7 @@ import pyarrow.compute as pc
 
 from ckb.errors import UserError
 from ckb.records import Row
+from ckb.schemas import Experience
 from ckb.store import Store, Version
 
 
@@ -50,6 +51,15 @@ def counts(store: Store, version: Version = None) -> dict[str, int]:
 def show(store: Store, table: str, version: Version = None) -> list[Row]:
     """The rows of a table at a version, by id."""
     return sorted(store.rows(table, version), key=lambda row: row.id)
+
+
+def headline(row: Row) -> str:
+    """What a row says, in a line: an experience with its effect, else the row's title."""
+    if isinstance(row, Experience):
+        interval = f" [{row.interval[0]:+.0%}, {row.interval[1]:+.0%}]" if row.interval else ""
+        effect = f", {row.metric or 'speed'} {row.effect:+.0%}{interval}" if row.effect is not None else ""
+        return f"{row.title}{effect} ({row.signal})"
+    return str(getattr(row, "title", ""))
 
 
 def show_row(store: Store, table: str, id: str, version: Version = None) -> Row:

@@ -29,7 +29,7 @@ def bench_engine(
         wanted = min(s.prompt_tokens + s.new_tokens for s in (FULL if full else QUICK))
         raise UserError(
             f"the engine in {engine_dir} was made for {context} tokens in all; this benchmark needs {wanted}: "
-            "raise workload.prompt_tokens or workload.new_tokens in its Target and generate it again"
+            f"set workload.max_context in its Target to {wanted} or more and generate it again"
         )
     tree, accelerator = tree_sha256(engine_dir), facts.platform.accelerator
     engine = EngineJob(tree=tree, tree_dir=str(engine_dir), checkpoint=str(checkpoint), facts=facts)
@@ -68,6 +68,8 @@ def summary_table(benchmark: Benchmark, facts: Facts) -> Table:
                 table.add_row(label, result.arm, *cells(benchmark, facts, rows, result.arm, scenario))
             else:
                 table.add_row(label, result.arm, f"no valid row: {why_none(benchmark, result.arm, scenario)}")
+        for loss in losses(benchmark, scenario):
+            table.add_row("", ENGINE, loss)
         table.add_section()
     for result in benchmark.arms:
         gib = result.peak_rss_bytes / 1024**3
@@ -91,6 +93,21 @@ def ratio_text(benchmark: Benchmark, arm: str, scenario: tuple[int, int]) -> str
         return ""
     ratio = paired_ratio([theirs[i] for i in shared], [mine[i] for i in shared])
     return f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+
+
+def losses(benchmark: Benchmark, scenario: tuple[int, int], arm: str = ENGINE) -> tuple[str, ...]:
+    """In what an engine is behind Hugging Face on the same prompts, beyond noise, in words."""
+    mine, theirs = ({r.repeat: r for r in valid_rows(benchmark, a, scenario)} for a in (arm, REFERENCE))
+    shared = sorted(mine.keys() & theirs.keys())
+    found = []
+    for name, get in (("TTFT", ttft), ("TPOT", tpot), ("latency", latency)) if shared else ():
+        ratio = paired_ratio([get(mine[i]) for i in shared], [get(theirs[i]) for i in shared])
+        if ratio.low > 1:
+            found.append(
+                f"{name} is {ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] times that of Hugging Face, which is "
+                "faster there"
+            )
+    return tuple(found)
 
 
 def why_none(benchmark: Benchmark, arm: str, scenario: tuple[int, int]) -> str:

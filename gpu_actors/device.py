@@ -24,7 +24,8 @@ class Device:
     def __init__(self, name: str, cache_dir: str | Path, lease_dir: Path = FOLDER, now: Path | None = None):
         """`name`: the accelerator, cpu or cuda. `cache_dir`: reference outputs and compiled kernels. `lease_dir`: lock
         files; another folder than the host's own is for tests, whose timings mean nothing. `now`: file that says, as
-        one line, that another run's lease is being waited for; whoever begins something else writes over it."""
+        one line, that another run's lease or Hugging Face is waited for; whoever begins something else writes over
+        it."""
         self.name = name
         self._cache_dir = Path(cache_dir)
         self._lease_dir = lease_dir
@@ -37,7 +38,7 @@ class Device:
     def verify(self, job: VerifyJob) -> Verdict:
         """Runs the gates. A wrong candidate is a Verdict, never an exception."""
         with self._holding(exclusive=False) as share:
-            verdict = Verifier(self._cache_dir).verify(job)
+            verdict = Verifier(self._cache_dir, self._say).verify(job)
         return verdict.model_copy(update={"device_seconds": share.seconds})
 
     def benchmark(self, job: BenchmarkJob) -> Benchmark:

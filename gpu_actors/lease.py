@@ -8,10 +8,10 @@ runs can't pass it by for ever. The kernel releases a lock when its holder dies,
 import fcntl
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from ckb.errors import UserError
+from gpu_actors.say import Say, silent
 
 FOLDER = Path("/tmp/enginesmith-leases")
 """The same for every user and run of the host, whatever their TMPDIR says."""
@@ -26,10 +26,6 @@ def physical_devices(accelerator: str) -> tuple[str, ...]:
     return tuple(f"{accelerator}-{index.strip()}" for index in sorted(visible.split(",")))
 
 
-def silent(message: str) -> None:
-    """Says nothing."""
-
-
 class Lease:
     """Holds devices while it is entered. Waits for others; raises UserError after `patience_s`."""
 
@@ -40,7 +36,7 @@ class Lease:
         exclusive: bool,
         patience_s: float = 1800.0,
         folder: Path = FOLDER,
-        on_wait: Callable[[str], None] = silent,
+        on_wait: Say = silent,
     ):
         """`on_wait` is called once, in words, when a device is not free at once."""
         self._devices = devices

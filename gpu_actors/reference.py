@@ -22,6 +22,7 @@ from ckb.hashing import sha256_json
 from gpu_actors.checkpoint import content_sha256
 from gpu_actors.child import Child, ChildFailure, Reply
 from gpu_actors.sandbox import UNTIMED, Confinement
+from gpu_actors.say import Say, silent
 
 Array = np.ndarray[Any, np.dtype[Any]]
 ORACLE = {"float32": "float64", "bfloat16": "float32"}
@@ -53,10 +54,12 @@ class ReferenceFailure(Exception):
 class Reference:
     """Hugging Face on one checkpoint in a Target's dtype. Use it as a context manager: it may hold a process."""
 
-    def __init__(self, cache_dir: Path, checkpoint: Path, facts: Facts):
+    def __init__(self, cache_dir: Path, checkpoint: Path, facts: Facts, say: Say = silent):
+        """`say` is told when somebody has to wait for answers that are not kept."""
         self.dtype: str = facts.workload.dtype
         self._checkpoint = checkpoint
         self._facts = facts
+        self._say = say
         self._child: Child | None = None
         self._loaded = False
         self._folder = cache_dir / "reference" / content_sha256(checkpoint)[:16]
@@ -98,6 +101,7 @@ class Reference:
     def _cached(self, op: str, values: dict[str, Any]) -> dict[str, Array]:
         path = self._folder / f"{sha256_json([op, values, self._key])[:32]}.npz"
         if not path.exists():
+            self._say("Hugging Face answers the acceptance prompts, once for a checkpoint and dtype")
             arrays = self._asked(op, values)
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:

@@ -22,20 +22,22 @@ from gpu_actors.gates.registry import STAGE_GATES
 from gpu_actors.jobs import EngineJob, EvidenceFile, GateResult, Level, Verdict, VerifyJob
 from gpu_actors.reference import Reference
 from gpu_actors.sandbox import UNTIMED, Confinement
+from gpu_actors.say import Say, silent
 
 
 class Verifier:
     """Judges one candidate at a time."""
 
-    def __init__(self, cache_dir: Path):
+    def __init__(self, cache_dir: Path, say: Say = silent):
         self._cache_dir = cache_dir
+        self._say = say
 
     def verify(self, job: VerifyJob) -> Verdict:
         deadline = time.monotonic() + job.deadline_s
         engine = job.engine
         with (
             tempfile.TemporaryDirectory(prefix="enginesmith-copies-") as copies,
-            Reference(self._cache_dir, Path(engine.checkpoint), engine.facts) as reference,
+            Reference(self._cache_dir, Path(engine.checkpoint), engine.facts, self._say) as reference,
             Child(
                 ENGINE, confinement(engine, self._cache_dir, also_read=(Path(copies),), environment=UNTIMED)
             ) as child,

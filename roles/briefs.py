@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from ckb.facts import Facts, Frozen
-from ckb.records import Choice, Contract, Fragment, Stage
+from ckb.records import Choice, Claim, Contract, Fragment, Stage
 
 RoleName = Literal["orchestrator", "implementer", "reviewer", "judge", "evaluator", "analyst", "consolidator"]
 
@@ -135,23 +135,12 @@ class Hypothesis(Frozen):
     falsification: str
 
 
-class Experience(Frozen):
-    """One thing learned, for the knowledge base."""
+class Lesson(Claim):
+    """One thing learned, as a role says it. Where it comes from and how it is filed are not a role's to say."""
 
     id: str
-    title: str
-    kind: Literal["optimisation", "failure_mode", "debugging"]
     applies_to: str
     """The class of targets for which it should hold."""
-    change: dict[str, Choice] = Field(default_factory=dict)
-    metric: str = ""
-    """What the effect is an effect on; empty: on any measure of speed."""
-    effect: float | None = None
-    """Relative change of the metric, positive is better."""
-    interval: tuple[float, float] | None = None
-    """Interval of the effect, 95%."""
-    signal: Literal["confirmed", "probable", "tentative"]
-    text: str
 
 
 class EvaluatorBrief(Brief):
@@ -171,7 +160,7 @@ class EvaluatorBrief(Brief):
     """Decision or parameter -> the parts of a step that it can change."""
     tried: tuple[dict[str, Choice], ...]
     """Assignments that were measured or rejected already."""
-    known: tuple[Experience, ...] = ()
+    known: tuple[Lesson, ...] = ()
     """What earlier runs learned of changes on Targets like this one."""
     wanted: int
     """How many hypotheses to return at most."""
@@ -225,9 +214,9 @@ class ConsolidatorBrief(Brief):
     """Everything that a verified run measured and saw fail."""
 
     role: Literal["consolidator"] = "consolidator"
-    measured: tuple[Experience, ...]
+    measured: tuple[Lesson, ...]
     """Candidates' effects as the harness measured them, one each, not yet generalised."""
 
 
 class ConsolidatorAnswer(Frozen):
-    experience: tuple[Experience, ...]
+    experience: tuple[Lesson, ...]

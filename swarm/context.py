@@ -17,7 +17,7 @@ from ckb.knowledge_files import Knowledge
 from ckb.records import Choice, Contract, Fragment, Stage
 from ckb.space import predicate
 from gpu_actors.jobs import EngineJob
-from roles.briefs import Experience
+from roles.briefs import Lesson
 from swarm import events as e
 from swarm.budget import Ledger
 from swarm.journal import Journal
@@ -155,17 +155,17 @@ class Context:
         return tuple(f for f in self.knowledge.fragments.values() if f.contract in names)
 
     @property
-    def experience(self) -> tuple[Experience, ...]:
+    def experience(self) -> tuple[Lesson, ...]:
         """What earlier runs learned of optimisations that may hold for this Target and the tree on main."""
         return tuple(self._applying())
 
-    def _applying(self) -> Iterator[Experience]:
+    def _applying(self) -> Iterator[Lesson]:
         for row in self.knowledge.experience:
             condition = predicate(row.applies_to)
             asked = row.kind == "optimisation" and row.metric in ("", self.plan.metric)
             known = condition.choices() <= self.choices.keys()
             if asked and known and condition.holds(self.facts, self.choices):
-                yield Experience.model_validate(row.model_dump(include=set(Experience.model_fields)))
+                yield Lesson.model_validate(row.model_dump(include=set(Lesson.model_fields)))
 
     def engine_job(self, commit: str, tree: str) -> EngineJob:
         """A tree, checked out where a device can load it."""

@@ -65,15 +65,18 @@ def facts_of(target: Target, model: ModelFacts, platform: PlatformFacts) -> Fact
         batch=target.workload.batch,
         max_prompt=max(target.workload.prompt_tokens),
         max_new=max(target.workload.new_tokens),
+        context=target.workload.max_context,
         dtype=target.constraints.dtype,
         step=target.constraints.mode.step,
         serve=target.constraints.mode.serve,
         decoding=target.constraints.decoding,
     )
     if workload.max_context > model.max_positions:
+        sum_of = f"{workload.max_prompt} prompt_tokens and {workload.max_new} new_tokens are"
+        asked, which = ("max_context is", "it") if workload.context else (sum_of, "one of them")
         raise UserError(
-            f"workload: {workload.max_prompt} prompt_tokens and {workload.max_new} new_tokens are "
-            f"{workload.max_context} positions, the model was made for {model.max_positions}; shorten one of them"
+            f"workload: {asked} {workload.max_context} positions, the model was made for {model.max_positions}; "
+            f"shorten {which}"
         )
     return Facts(model=model, platform=platform, workload=workload)
 
@@ -83,7 +86,8 @@ def check_memory(target: Target, facts: Facts) -> Memory:
     model, workload = facts.model, facts.workload
     tokens = workload.batch * workload.max_context
     widest = 2 * model.intermediate + 4 * model.hidden + 2 * model.heads * model.head_dim
-    activations = workload.max_prompt * widest * DTYPE_BYTES[workload.dtype]
+    longest = workload.max_context if workload.context else workload.max_prompt
+    activations = longest * widest * DTYPE_BYTES[workload.dtype]
     found = Memory(
         weight_bytes=model.weight_bytes,
         kv_bytes=model.kv_bytes(tokens, workload.dtype),
@@ -95,7 +99,8 @@ def check_memory(target: Target, facts: Facts) -> Memory:
             f"the model cannot fit: weights {gib(found.weight_bytes)}, cache of {tokens} positions "
             f"{gib(found.kv_bytes)} and workspace {gib(found.workspace_bytes)} need {gib(found.needed_bytes)}; "
             f"{gib(found.allowed_bytes)} are there ({limit_words(target, facts.platform)}). Raise "
-            "constraints.max_memory_gib, shorten workload.prompt_tokens or new_tokens, or choose a smaller model"
+            "constraints.max_memory_gib, shorten max_context, prompt_tokens or new_tokens of workload, or choose a "
+            "smaller model"
         )
     return found
 

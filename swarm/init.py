@@ -14,8 +14,8 @@ from swarm.target import Constraints, Hardware, Model, Target, User, Workload, t
 from swarm.target_text import render_target
 
 Note = Callable[[str], None]
-PROMPT, NEW = 256, 128
-"""Lengths of a draft, tokens; the model's own limit cuts them."""
+PROMPT, NEW, CONTEXT = 256, 128, 1024
+"""Lengths of a draft, tokens: what is measured, and how long a talk may be. The model's own limit cuts them."""
 
 
 def draft_target(checkpoint: Path, model: ModelFacts, platform: PlatformFacts, words: str) -> Target:
@@ -25,7 +25,7 @@ def draft_target(checkpoint: Path, model: ModelFacts, platform: PlatformFacts, w
     return Target(
         model=Model(path=path_text(checkpoint)),
         hardware=Hardware(accelerator=platform.accelerator, count=platform.count),
-        workload=Workload(prompt_tokens=(prompt,), new_tokens=(new,)),
+        workload=Workload(prompt_tokens=(prompt,), new_tokens=(new,), max_context=min(CONTEXT, model.max_positions)),
         constraints=Constraints(dtype="bfloat16" if platform.accelerator == "cuda" else "float32"),
         user=User(instructions=words or None),
     )

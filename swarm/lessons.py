@@ -58,7 +58,7 @@ def released_verdict(context: Context) -> Verdict:
     return context.state.candidates[released.candidate].verdicts["release"]
 
 
-def measured_effect(context: Context, candidate: Candidate) -> b.Experience | None:
+def measured_effect(context: Context, candidate: Candidate) -> b.Lesson | None:
     """One candidate of the performance loop, with the effect that the harness measured."""
     issue = context.state.issues[candidate.submitted.issue].issue
     decided = candidate.decided
@@ -66,7 +66,7 @@ def measured_effect(context: Context, candidate: Candidate) -> b.Experience | No
         return None
     facts = context.facts
     claim = [facts.model.model_type, context.plan.metric, dict(issue.hypothesis.change)]
-    return b.Experience(
+    return b.Lesson(
         id=f"{facts.platform.accelerator}-{facts.workload.dtype}-{sha256_json(claim)[:12]}",
         title=issue.title,
         kind="optimisation",
@@ -83,7 +83,7 @@ def measured_effect(context: Context, candidate: Candidate) -> b.Experience | No
     )
 
 
-def experience_row(lesson: b.Experience, origin: Provenance) -> Experience:
+def experience_row(lesson: b.Lesson, origin: Provenance) -> Experience:
     return Experience(**lesson.model_dump(), provenance=origin)
 
 

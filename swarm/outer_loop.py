@@ -5,7 +5,7 @@ As in the inner loop each step is looked up in the journal first and is skipped 
 """
 
 from gpu_actors.jobs import Arm, Profile
-from roles.briefs import EvaluatorAnswer, EvaluatorBrief, Experience, OrchestratorAnswer, OrchestratorBrief
+from roles.briefs import EvaluatorAnswer, EvaluatorBrief, Lesson, OrchestratorAnswer, OrchestratorBrief
 from swarm import events as e
 from swarm.budget import BudgetExceeded
 from swarm.context import Context
@@ -111,7 +111,7 @@ class OuterLoop:
         )
         return self.inner.ask(brief, EvaluatorAnswer, None, None)[0]
 
-    def _measured(self) -> tuple[Experience, ...]:
+    def _measured(self) -> tuple[Lesson, ...]:
         """What this run has found out about changes so far."""
         candidates = list(self.context.state.candidates.values())
         return tuple(effect for c in candidates if (effect := measured_effect(self.context, c)))

@@ -35,7 +35,7 @@ class Model(Frozen):
 
 class Hardware(Frozen):
     pool: str = "local"
-    """Named hardware pool; `local` is this machine or the cluster that the run joined."""
+    """Named hardware pool; so far there is only `local`: this machine or the cluster that the run joined."""
     accelerator: Literal["cpu", "cuda"] = "cpu"
     """cpu is one device whatever its cores."""
     count: int = Field(1, ge=1, le=64)
@@ -44,12 +44,15 @@ class Hardware(Frozen):
 
 class Workload(Frozen):
     kind: Literal["single_stream", "batch", "poisson", "ramp"] = "single_stream"
-    """single_stream: one request at a time; batch: all at once; poisson and ramp: open-loop arrivals."""
+    """single_stream: one request at a time; batch: all at once; poisson and ramp: open-loop arrivals. So far only
+    single_stream can be measured."""
     prompt_tokens: tuple[int, ...] = Field((256,), min_length=1)
-    """Prompt lengths to measure, tokens, each exact. The longest of these and of `new_tokens` together are the engine's
-    whole context: it refuses longer requests."""
+    """Prompt lengths to measure, tokens, each exact."""
     new_tokens: tuple[int, ...] = Field((256,), min_length=1)
     """Generated lengths to measure, tokens, each exact: EOS is ignored while measuring."""
+    max_context: int | None = Field(None, ge=2, le=2_000_000)
+    """Most tokens of one sequence, prompt and new ones together: the engine refuses longer requests. Left out: the
+    longest of `prompt_tokens` and of `new_tokens` together."""
     batch: int = Field(1, ge=1, le=4096)
     """Most sequences at once."""
 
@@ -60,6 +63,14 @@ class Workload(Frozen):
                 raise ValueError(f"{name} must lie between 1 and 1,000,000, got {bad}")
             if len(set(values)) < len(values):
                 raise ValueError(f"{name} names a length twice: {list(values)}")
+        return self
+
+    @model_validator(mode="after")
+    def what_is_measured_fits_into_the_context(self) -> "Workload":
+        prompt, new = max(self.prompt_tokens), max(self.new_tokens)
+        if self.max_context is not None and self.max_context < prompt + new:
+            whole = f"{prompt} prompt_tokens with {new} new_tokens are {prompt + new}"
+            raise ValueError(f"max_context is {self.max_context}, and {whole}")
         return self
 
     @model_validator(mode="after")
@@ -88,14 +99,14 @@ class Objective(Frozen):
     slo: dict[str, float] = Field(default_factory=dict)
     """Metric -> bound, for goodput."""
     stages: tuple[Stage, ...] = ()
-    """Objectives in order; the earlier ones become guards."""
+    """Objectives in order; the earlier ones become guards. Not offered so far."""
 
 
 class Mode(Frozen):
     step: Literal["eager", "graph"] = "graph"
     """eager: operator by operator; graph: the decode step may be captured or compiled as one program."""
     serve: Literal["offline", "server"] = "offline"
-    """What is measured: the engine's `stream` in its process, or its HTTP server."""
+    """What is measured: the engine's `stream` in its process, or its HTTP server; the latter not so far."""
 
 
 class Constraints(Frozen):
@@ -105,9 +116,9 @@ class Constraints(Frozen):
     """How weights are held; left out: as the checkpoint stores them. Another format than the checkpoint's is lossy
     and needs its own contracts."""
     tensor_parallel: int = Field(1, ge=1, le=64)
-    """Devices that share each matrix."""
+    """Devices that share each matrix; so far 1."""
     expert_parallel: int = Field(1, ge=1, le=64)
-    """Devices that share the experts of a mixture."""
+    """Devices that share the experts of a mixture; so far 1."""
     mode: Mode = Mode()
     decoding: Literal["greedy", "sample"] = "greedy"
     """greedy: the likeliest token, always; sample: each request may ask for a temperature."""
@@ -172,7 +183,7 @@ class Target(Frozen):
     operators: tuple[Literal["torch", "triton"], ...] = ("torch", "triton")
     """Low-level operator libraries that an engine may call."""
     libraries: Literal["allow", "forbid"] = "allow"
-    """Whether kernels may call a library's matrix product."""
+    """Whether kernels may call a library's matrix product; `forbid` is not offered so far."""
     sandbox: Literal["auto", "none"] = "auto"
     """auto: the strongest confinement that the machine has; none: generated code runs unconfined, and every record
     says so."""

@@ -59,9 +59,9 @@ def show(
         for name, count in views.counts(store, version).items():
             listing.add_row(name, str(count))
     elif row is None:
-        listing = plain_table("id", "status", "applies to")
+        listing = plain_table("id", "status", "applies to", "what it says")
         for found in views.show(store, table, version):
-            listing.add_row(found.id, found.status, found.applies_to)
+            listing.add_row(found.id, found.status, found.applies_to, views.headline(found))
     else:
         record = views.show_row(store, table, row, version)
         print(json.dumps(record.model_dump(mode="json"), indent=2, ensure_ascii=False))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import mean, median
 
 from benchmarks.stats import Summary, summarise
+from gpu_actors.bench import losses
 from gpu_actors.jobs import ArmResult, Benchmark, Row, Scenario
 from swarm.measure import compare
 from swarm.plan import Plan
@@ -45,6 +46,8 @@ class ArmView:
 class ScenarioTable:
     scenario: Scenario
     arms: tuple[ArmView, ...]
+    losses: tuple[str, ...]
+    """In what the engine is behind Hugging Face, in words."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ def scenario_table(benchmark: Benchmark, plan: Plan, scenario: Scenario) -> Scen
                 void=len(mine) - len(valid),
             )
         )
-    return ScenarioTable(scenario, tuple(arms))
+    return ScenarioTable(scenario, tuple(arms), losses(benchmark, cell))
 
 
 def timing(rows: Sequence[Row], scenario: Scenario, read_gb_s: float, plan: Plan) -> Timing:

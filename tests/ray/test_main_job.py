@@ -78,8 +78,8 @@ def test_a_killed_driver_is_resumed_and_nothing_is_done_twice(tmp_path: Path) ->
 
 @pytest.mark.timeout(600)
 def test_a_job_submitted_to_a_cluster_makes_a_qwen3_engine(tmp_path: Path) -> None:
-    """From a copy of the project without models/, on a cluster that asks for a token."""
-    home = make_home(tmp_path / "home", "qwen3", layers=4)
+    """From a copy of the project without models/, on a cluster that asks for a token. The other test has the round."""
+    home = make_home(tmp_path / "home", "qwen3", layers=4, rounds=0)
     copy = tmp_path / "copy"
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     for name in filter(None, tracked.stdout.split("\0")):

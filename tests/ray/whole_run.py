@@ -16,11 +16,11 @@ TARGET = """
 model: {path: models/tiny}
 workload: {kind: single_stream, prompt_tokens: [16], new_tokens: [16]}
 constraints: {max_memory_gib: 4}
-search: {parallel: 3, rounds: 1, retries: 1}
+search: {parallel: 3, rounds: ROUNDS, retries: 1}
 """
 
 
-def make_home(folder: Path, family: str, layers: int) -> Path:
+def make_home(folder: Path, family: str, layers: int, rounds: int = 1) -> Path:
     """A folder for ENGINESMITH_HOME with models/tiny (random weights of a real class) and target.yaml."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
@@ -45,7 +45,7 @@ def make_home(folder: Path, family: str, layers: int) -> Path:
     model(config(**sizes)).to(torch.bfloat16).save_pretrained(checkpoint)
     write_tokenizer(checkpoint / "tokenizer.json", sizes["vocab_size"])
     (checkpoint / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<end>"}))
-    (folder / "target.yaml").write_text(TARGET)
+    (folder / "target.yaml").write_text(TARGET.replace("ROUNDS", str(rounds)))
     return folder
 
 

@@ -1,20 +1,20 @@
 """Consolidator: generalises measured effects by how many candidates agree on them."""
 
 from ckb.records import Choice
-from roles.briefs import ConsolidatorAnswer, ConsolidatorBrief, Experience
+from roles.briefs import ConsolidatorAnswer, ConsolidatorBrief, Lesson
 
 Key = tuple[str, tuple[tuple[str, Choice], ...], str]
 
 
 def consolidate(brief: ConsolidatorBrief) -> ConsolidatorAnswer:
     """One row for each change and class of targets, with the signal that its measurements support."""
-    groups: dict[Key, list[Experience]] = {}
+    groups: dict[Key, list[Lesson]] = {}
     for row in brief.measured:
         groups.setdefault((row.kind, tuple(sorted(row.change.items())), row.applies_to), []).append(row)
     return ConsolidatorAnswer(experience=tuple(merge(rows) for rows in groups.values()))
 
 
-def merge(rows: list[Experience]) -> Experience:
+def merge(rows: list[Lesson]) -> Lesson:
     """The row of the median effect stands for its group, of two in the middle the one that claims less."""
     known = [row for row in rows if row.effect is not None]
     if not known:
@@ -27,7 +27,7 @@ def merge(rows: list[Experience]) -> Experience:
     return chosen.model_copy(update={"signal": signal, "text": f"{chosen.text.rstrip()} {agreement(known)}".strip()})
 
 
-def sign(row: Experience) -> int:
+def sign(row: Lesson) -> int:
     """1 or -1 when the interval is clear of zero, else 0."""
     if row.interval is None:
         return 0
@@ -35,6 +35,6 @@ def sign(row: Experience) -> int:
     return 1 if low > 0 else -1 if high < 0 else 0
 
 
-def agreement(rows: list[Experience]) -> str:
+def agreement(rows: list[Lesson]) -> str:
     effects = ", ".join(f"{row.effect:+.1%}" for row in rows)
     return f"Measured on {len(rows)} candidate{'s' * (len(rows) > 1)}: {effects}."

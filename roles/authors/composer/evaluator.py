@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 
 from ckb.records import Choice
-from roles.briefs import EvaluatorAnswer, EvaluatorBrief, Experience, Hypothesis
+from roles.briefs import EvaluatorAnswer, EvaluatorBrief, Hypothesis, Lesson
 
 FALSIFIED = "the interval of the paired effect includes zero or lies below it, or a gate fails"
 REACH = {"decision": 0.5, "parameter": 0.15}
@@ -49,14 +49,14 @@ def from_experience(brief: EvaluatorBrief, room: float) -> Iterator[Hypothesis]:
             )
 
 
-def good(row: Experience) -> bool:
+def good(row: Lesson) -> bool:
     """Whether a change was found to help, beyond noise; one that nobody measured must be more than tentative."""
     if row.effect is None:
         return row.signal != "tentative"
     return row.effect > 0 and (row.interval is None or row.interval[0] > 0)
 
 
-def bad(row: Experience) -> bool:
+def bad(row: Lesson) -> bool:
     """Whether a change was found to make things worse, beyond noise."""
     return row.effect is not None and row.effect < 0 and (row.interval is None or row.interval[1] < 0)
 

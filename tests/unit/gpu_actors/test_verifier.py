@@ -74,7 +74,8 @@ def test_every_gate_may_be_asked_again_after_all_others(work: Path, tmp_path: Pa
 
 def test_full_acceptance_judges_fresh_prompts_by_the_engine_s_own_words(work: Path) -> None:
     """An engine that is right on the prompts that never change and wrong on all others."""
-    right = verify(work, "right_full", "llama", {}, acceptance="full")
+    last: dict[str, object] = {"stages": ("acceptance",), "levels": ("L3",)}
+    right = verify(work, "right_full", "llama", {}, acceptance="full", **last)
     assert right.passed, lines(right)
     greedy = next(gate.summary for gate in right.gates if gate.gate == "acceptance_greedy")
     asked = Plan(work / "llama", tiny.facts("llama"), which="screen", seed=0)
@@ -82,10 +83,9 @@ def test_full_acceptance_judges_fresh_prompts_by_the_engine_s_own_words(work: Pa
     known = [prompt[-2:] for prompt in asked.fixed()]
     cheat = f"token if prompt[-2:] in {known} else (token + 1) % 384"
     wrong = verify(work, "learnt", "llama", {"engine.py": ("yield token\n", f"yield {cheat}\n")}, acceptance="full",
-                   stages=("acceptance",), levels=("L3",))  # fmt: skip
+                   **last)  # fmt: skip
     assert [gate.gate for gate in wrong.failures] == ["acceptance_greedy"], lines(wrong)
-    screened = verify(work, "learnt_screened", "llama", {"engine.py": ("yield token\n", f"yield {cheat}\n")},
-                      stages=("acceptance",), levels=("L3",))  # fmt: skip
+    screened = verify(work, "learnt_screened", "llama", {"engine.py": ("yield token\n", f"yield {cheat}\n")}, **last)
     assert screened.passed, "the screen alone can be learnt by heart: that is what the fresh prompts are for"
 
 

@@ -101,7 +101,7 @@ HYPOTHESIS = b.Hypothesis(
     acceptance="the interval of the effect lies above zero",
     falsification="the effect is below 0.02",
 )
-MEASURED = b.Experience(
+MEASURED = b.Lesson(
     id="tiles",
     title="tiles are faster",
     kind="optimisation",

@@ -284,10 +284,10 @@ def test_the_evaluator_starts_with_the_change_of_the_largest_reach() -> None:
     assert effects == sorted(effects, reverse=True)
 
 
-def learned(change: dict[str, b.Choice], effect: float | None, high: float = 0.0, **more: object) -> b.Experience:
+def learned(change: dict[str, b.Choice], effect: float | None, high: float = 0.0, **more: object) -> b.Lesson:
     given: dict[str, object] = {"id": "x", "title": "x", "kind": "optimisation", "applies_to": "", "text": ""}
     interval = None if effect is None else (effect - 0.1, high or effect + 0.01)
-    return b.Experience.model_validate(
+    return b.Lesson.model_validate(
         given | {"change": change, "effect": effect, "interval": interval, "signal": "probable"} | more
     )
 
@@ -375,8 +375,8 @@ def test_the_analyst_blames_the_earliest_contract() -> None:
         Composer().answer(brief.model_copy(update={"failures": ()}))
 
 
-def measured(candidate: str, effect: float, low: float, high: float) -> b.Experience:
-    return b.Experience(
+def measured(candidate: str, effect: float, low: float, high: float) -> b.Lesson:
+    return b.Lesson(
         id=candidate,
         title="compiled step",
         kind="optimisation",

@@ -34,6 +34,17 @@ def test_facts_take_the_longest_lengths_of_the_workload() -> None:
     assert (found.max_prompt, found.max_new, found.max_context) == (20, 4, 24)
 
 
+def test_a_longer_context_than_what_is_measured_counts_for_memory_and_the_model_s_limit() -> None:
+    asked = target(workload={"prompt_tokens": [8], "new_tokens": [4], "max_context": 50})
+    found = facts_of(asked, facts(max_positions=50).model, FACTS.platform)
+    assert (found.workload.max_prompt, found.workload.max_context) == (8, 50)
+    assert check_memory(asked, found).kv_bytes == found.model.kv_bytes(50, "float32")
+    with pytest.raises(UserError, match=r"max_context is 50 positions, the model was made for 49; shorten it"):
+        facts_of(asked, facts(max_positions=49).model, FACTS.platform)
+    with pytest.raises(UserError, match=r"max_context is 11, and 8 prompt_tokens with 4 new_tokens are 12"):
+        target(workload={"prompt_tokens": [8], "new_tokens": [4], "max_context": 11})
+
+
 def test_a_context_beyond_the_model_and_another_weight_format_are_contradictions() -> None:
     model = facts(max_positions=100, weights="bf16").model
     with pytest.raises(UserError, match=r"80 prompt_tokens and 40 new_tokens are 120 positions, .* made for 100"):

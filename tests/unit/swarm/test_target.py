@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from swarm.target import Target, TargetError, load_target, parse_target
+from swarm.target import Target, TargetError, load_target, parse_target, target_from_text
 from swarm.target_text import render_target
 
 TARGETS = sorted((Path(__file__).parents[3] / "targets").glob("*.yaml"))
@@ -52,6 +52,13 @@ FAULTS: list[tuple[dict[str, object], str]] = [
     ({"authors": {"default": "oracle"}}, r"authors.default: .*'oracle'"),
     ({"sources": False}, r"sources: .*'off', got False"),
 ]
+
+
+def test_a_key_that_is_there_twice_is_a_fault_at_any_depth() -> None:
+    with pytest.raises(TargetError, match=r"the key 'model' is there twice, in lines 1 and 2"):
+        target_from_text("model: {path: a}\nmodel: {path: b}\n", "t.yaml")
+    with pytest.raises(TargetError, match=r"the key 'rounds' is there twice, in lines 2 and 2"):
+        target_from_text("model: {path: a}\nsearch: {rounds: 1, rounds: 2}\n", "t.yaml")
 
 
 @pytest.mark.parametrize(("change", "message"), FAULTS)
