@@ -247,9 +247,13 @@ class Benchmarker:
                 judge.drop(failure)
 
     def _check(self, entrant: Entrant, judge: Entrant) -> None:
-        """Raises ChildFailure when the judge can't say."""
+        """Raises ChildFailure when the judge can't say. Who said the judge's own words on the same prompt is right
+        without a further question: the judge has been held against its own logits before anybody else."""
+        own = {} if entrant is judge else {group: tokens for group, _, tokens in judge.said}
         band = (2 if entrant is judge else 8) * BOUND[self.job.facts.workload.dtype]
         for group, prompt, tokens in entrant.said:
+            if tokens == own.get(group):
+                continue
             predicting = range(len(prompt) - 1, len(prompt) + len(tokens) - 1)
             draw = random.Random(f"{self.job.seed} {group} checked positions")
             positions = sorted(draw.sample(predicting, min(CHECKED_POSITIONS, len(predicting))))
