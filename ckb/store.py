@@ -124,7 +124,7 @@ class Store:
         """The state at a version. Raises UserError for one that isn't there or that was vacuumed away."""
         if isinstance(version, str):
             tags = self.tags()
-            if version not in tags and not version.isdigit():
+            if version not in tags and not version.isdecimal():
                 raise UserError(f"there is no tag {version!r}; there are {', '.join(tags) or 'none'}")
             version = tags.get(version) if version in tags else int(version)
         return self.versions.at(version)
@@ -161,7 +161,7 @@ class Store:
 
     def tag(self, name: str, version: Version = None) -> int:
         """Name a version for good, and return its number. Raises UserError for a bad or taken name."""
-        if not TAG_NAME.fullmatch(name) or name.isdigit():
+        if not TAG_NAME.fullmatch(name) or name.isdecimal():
             raise UserError(f"a tag is a word of letters, digits, dots, dashes and underscores; {name!r} was given")
         number = self.state(version).version
         try:

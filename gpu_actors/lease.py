@@ -8,6 +8,7 @@ runs can't pass it by for ever. The kernel releases a lock when its holder dies,
 import fcntl
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from ckb.errors import UserError
@@ -68,12 +69,26 @@ class Lease:
             os.close(self._held.pop())  # closing the last descriptor drops the lock
 
     def _open(self, name: str) -> int:
-        old = os.umask(0)  # other users of the host must be able to open the same files
+        """The file of that name, which every user of the host may open: the umask is the process's, so rights are set
+        afterwards. O_CREAT is left out where the file is there: in a folder that all may write to, the kernel refuses
+        it on another user's file (fs.protected_regular)."""
+        path = self._folder / name
+        if not self._folder.is_dir():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with suppress(PermissionError):  # somebody else was first
+                self._folder.chmod(0o1777)
         try:
-            self._folder.mkdir(mode=0o1777, parents=True, exist_ok=True)
-            return os.open(self._folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        finally:
-            os.umask(old)
+            return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            pass
+        except PermissionError:
+            raise UserError(f"{path} can't be opened: let every user read and write it, or remove it") from None
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileExistsError:
+            return self._open(name)
+        os.fchmod(fd, 0o666)
+        return fd
 
     def _acquire(self, name: str, mode: int, deadline: float) -> int:
         device = name.rpartition(".")[0]

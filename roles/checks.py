@@ -93,11 +93,22 @@ def _orchestrator(brief: b.OrchestratorBrief, answer: b.OrchestratorAnswer) -> I
         yield "dispatch is empty: choose hypotheses, or say stop"
 
 
+def _measurement(row: b.Lesson) -> str:
+    """What was measured of which change: a role may word it, not alter it."""
+    return row.model_dump_json(include={"change", "metric", "effect", "interval"})
+
+
 def _consolidator(brief: b.ConsolidatorBrief, answer: b.ConsolidatorAnswer) -> Iterable[str]:
-    measured = {e.effect for e in brief.measured}
+    measured = {_measurement(row) for row in brief.measured}
     for experience in answer.experience:
-        if experience.effect is not None and experience.effect not in measured:
-            yield f"experience {experience.id!r} states the effect {experience.effect}, which nobody measured"
+        if experience.effect is not None and _measurement(experience) not in measured:
+            yield (
+                f"experience {experience.id!r} states the effect {experience.effect} (interval {experience.interval}) "
+                f"of {experience.change} on {experience.metric or 'speed'}, which nobody measured"
+            )
+        low, high = experience.interval or (0.0, 0.0)
+        if experience.effect is not None and experience.signal != "tentative" and low <= 0 <= high:
+            yield f"experience {experience.id!r} is {experience.signal}, and its interval holds zero: it is tentative"
         try:
             unknown = Predicate(experience.applies_to).unknown(experience.change)
         except PredicateError as error:

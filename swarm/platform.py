@@ -107,7 +107,7 @@ def cgroup_values(files: Iterable[str]) -> list[str]:
 def memory_limit() -> int:
     """Bytes that this process may use: the machine's memory or the tightest cgroup limit."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limits = [int(v) for v in cgroup_values(["memory.max", "memory.limit_in_bytes"]) if v.isdigit()]
+    limits = [int(v) for v in cgroup_values(["memory.max", "memory.limit_in_bytes"]) if v.isdecimal()]
     return min([total, *(limit for limit in limits if limit < UNLIMITED)])
 
 

@@ -75,19 +75,40 @@ def set_limits(limits: dict[str, int]) -> None:
 
 def enter_namespaces() -> tuple[str, ...]:
     """As many namespaces as the kernel grants, by name."""
-    uid, gid = os.getuid(), os.getgid()
-    user = 0 if uid == 0 else NEWUSER
+    user = 0 if os.getuid() == 0 else NEWUSER
     for flags, names in (
         (NEWNET | NEWPID | NEWIPC | NEWNS, ("network", "pid", "ipc", "mount")),
         (NEWNET | NEWIPC, ("network", "ipc")),
     ):
+        if user and not usable(user | flags):
+            continue
         if LIBC.unshare(user | flags) == 0:
             if user:
-                for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-                    with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123
-                        file.write(text)
+                map_own_ids()
             return names
     return ()
+
+
+def usable(flags: int) -> bool:
+    """Whether a child gets along in such namespaces. Some systems grant a user namespace and then nothing in it
+    (AppArmor on Ubuntu 24.04), and there is no way back out of it."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            check(LIBC.unshare(flags), "unshare")
+            map_own_ids()
+            loopback_up()
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def map_own_ids() -> None:
+    uid, gid = os.getuid(), os.getgid()
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123
+            file.write(text)
 
 
 def loopback_up() -> None:

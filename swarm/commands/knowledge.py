@@ -24,7 +24,7 @@ def open_store() -> "Store":
 
 def version_of(text: str | None) -> "Version":
     """`12` is a number, anything else the name of a tag."""
-    return int(text) if text and text.isdigit() else text
+    return int(text) if text and text.isdecimal() else text
 
 
 @app.command()

@@ -1,6 +1,7 @@
 """Leases, the paired benchmark, the profile and the user's commands, on tiny engines."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -58,6 +59,17 @@ def test_timing_waits_for_gates_gates_share_and_a_dead_holder_lets_go(tmp_path: 
         Lease(("cpu",), exclusive=False, patience_s=0, folder=tmp_path),
     ):
         pass
+
+
+def test_every_user_of_the_host_may_open_a_lease_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        with Lease(("cpu",), exclusive=True, folder=tmp_path / "leases"):
+            pass
+    finally:
+        assert os.umask(before) == 0o077, "it belongs to the whole process: other threads write files meanwhile"
+    assert (tmp_path / "leases").stat().st_mode & 0o7777 == 0o1777
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "leases").iterdir()} == {0o666}
 
 
 def test_each_visible_gpu_is_a_device_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:

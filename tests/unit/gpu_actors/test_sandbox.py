@@ -175,3 +175,23 @@ time.sleep(60)
         while child.peak_rss_bytes < 200 << 20 and time.monotonic() < deadline:
             time.sleep(0.02)
         assert 200 << 20 <= child.peak_rss_bytes < 300 << 20, child.output
+
+
+def test_a_user_namespace_that_is_granted_and_good_for_nothing_is_not_entered() -> None:
+    """As AppArmor has it on Ubuntu 24.04: `unshare` succeeds, and what comes after it is refused."""
+    code = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from gpu_actors.drivers import confine
+os.getuid = lambda: 1000
+entered = []
+class Granting:
+    def unshare(self, flags):
+        entered.append(flags)
+        return 0  # and the process stays where it was, where it may not map its ids
+confine.LIBC = Granting()
+print(confine.enter_namespaces(), entered)
+"""
+    argv = [sys.executable, "-c", code, str(Path(__file__).parents[3])]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stdout == "() []\n"

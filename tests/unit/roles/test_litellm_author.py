@@ -330,6 +330,10 @@ def test_work_that_never_ends_is_ended(desk: Desk) -> None:
     assert len(desk.provider.requests) == 4
 
 
+EFFECT = {"change": {"linear.layout": "tiles"}, "effect": 0.123, "interval": [0.1, 0.15]}
+"""What the consolidator's brief says was measured."""
+
+
 @pytest.mark.parametrize(
     ("role", "answer", "told"),
     [
@@ -341,7 +345,22 @@ def test_work_that_never_ends_is_ended(desk: Desk) -> None:
         ("evaluator", {"hypotheses": [{"change": {"BLOCK": 16}}]}, "was tried already"),
         ("evaluator", {"hypotheses": [{"change": {}}] * 3}, "at most 2 are wanted"),
         ("analyst", {"cause": "implementation", "contract": "rope"}, "there is no contract 'rope'"),
-        ("consolidator", {"experience": [{"effect": 0.5}]}, "0.5, which nobody measured"),
+        (
+            "consolidator",
+            {"experience": [{"effect": 0.5}]},
+            "the effect 0.5 (interval None) of {} on speed, which nobody",
+        ),
+        (
+            "consolidator",
+            {"experience": [EFFECT | {"change": {"BLOCK": 16}}]},
+            "of {'BLOCK': 16} on speed, which nobody",
+        ),
+        ("consolidator", {"experience": [EFFECT | {"metric": "ttft_ms"}]}, "on ttft_ms, which nobody"),
+        (
+            "consolidator",
+            {"experience": [EFFECT | {"interval": [-0.1, 0.3], "signal": "confirmed"}]},
+            "is confirmed, and its interval holds zero",
+        ),
         ("consolidator", {"experience": [{"applies_to": "small models"}]}, "'small models' does not parse"),
         ("consolidator", {"experience": [{"applies_to": "model.colour == 'red'"}]}, "asks for model.colour"),
     ],
