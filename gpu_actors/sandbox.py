@@ -25,9 +25,11 @@ from ckb.errors import UserError
 from gpu_actors import processes
 
 CONFINE = Path(__file__).parent / "drivers" / "confine.py"
+REFERENCE_PACKAGES = ("transformers", "accelerate", "peft", "optimum")
+"""What a reference stands on: transformers, and what it imports of these where they are installed."""
 FORBIDDEN_PACKAGES = (
-    "transformers", "vllm", "sglang", "tensorrt_llm", "mlx_lm", "llama_cpp", "ctransformers", "exllamav2", "lmdeploy",
-    "optimum", "accelerate", "peft", "ray", "litellm", "swarm", "roles", "ckb", "gpu_actors", "benchmarks",
+    *REFERENCE_PACKAGES, "vllm", "sglang", "tensorrt_llm", "mlx_lm", "llama_cpp", "ctransformers", "exllamav2",
+    "lmdeploy", "ray", "litellm", "swarm", "roles", "ckb", "gpu_actors", "benchmarks",
 )  # fmt: skip
 """What a candidate can't import: other frameworks' model code, and ours."""
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/ld.so.conf",
@@ -72,6 +74,7 @@ def environment(private: Path, extra: dict[str, str]) -> dict[str, str]:
     return {
         "PATH": path,
         "LANG": "C.UTF-8",
+        "LOGNAME": "engine",  # some of torch's modules ask who they are, and /etc/passwd can't be read
         "HOME": str(private),
         "TMPDIR": str(private),
         "XDG_CACHE_HOME": str(private / "cache"),
@@ -92,6 +95,11 @@ def readable_packages(forbidden: tuple[str, ...] = FORBIDDEN_PACKAGES) -> tuple[
     """Everything in the package folders except forbidden packages and path files (which could import anything)."""
     entries = (entry for folder in site_folders() for entry in folder.iterdir())
     return tuple(e for e in entries if e.name.split(".")[0] not in forbidden and e.suffix != ".pth")
+
+
+def reference_packages() -> tuple[Path, ...]:
+    """Where the packages of a reference lie, for a child that may use them although a candidate may not."""
+    return tuple(folder / name for folder in site_folders() for name in REFERENCE_PACKAGES if (folder / name).is_dir())
 
 
 class Sandbox:

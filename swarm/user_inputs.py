@@ -7,7 +7,6 @@ prints no metric can judge nothing, and the run ends before it began.
 import os
 import shlex
 import shutil
-import sysconfig
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from ckb.errors import UserError
 from ckb.facts import Facts, Frozen
 from ckb.hashing import sha256_file, tree_sha256
 from gpu_actors.jobs import EngineJob
+from gpu_actors.sandbox import reference_packages
 from gpu_actors.user import UserRun, run_user_benchmark, run_user_checker
 from swarm.paths import resolve
 from swarm.target import Target, User
@@ -107,7 +107,7 @@ def try_commands(target: Target, facts: Facts, cache_dir: Path, note: Note) -> d
     with tempfile.TemporaryDirectory(dir=cache_dir, prefix="reference-") as scratch:
         engine = reference_job(target, facts, Path(scratch) / "reference")
         # a candidate may not read transformers, the reference stands on it
-        also = (Path(sysconfig.get_path("purelib")) / "transformers", Path(scratch))
+        also = (*reference_packages(), Path(scratch))
         if line := target.user.checker:
             note("trying user.checker on the reference")
             files = (*command_files("user.checker", line), *also)

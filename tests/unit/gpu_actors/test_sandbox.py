@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_actors import processes
+from gpu_actors import processes, sandbox
 from gpu_actors.sandbox import Confinement, Sandbox, wait_for
 
 ATTEMPTS = """
@@ -45,6 +45,7 @@ print(json.dumps({
     "dump core": __import__("resource").getrlimit(4)[1],
     "compile": subprocess.run(["./program"]).returncode if compiled.returncode == 0 else compiled.stderr,
     "home": os.environ["HOME"],
+    "user": __import__("getpass").getuser(),
 }))
 """
 
@@ -87,6 +88,7 @@ def test_the_host_is_out_of_reach_and_the_tools_of_a_kernel_build_are_not(
         pytest.skip(f"this kernel confines less: {child.isolation}")
     assert "ENGINESMITH_SECRET" not in found["environment"]
     assert found["home"] == str(private)
+    assert found["user"] == "engine"
     assert not private.exists()
     done = {name for name, outcome in found.items() if outcome == "done"}
     assert done == {"read a file that is allowed", "write to the kernel cache", "listen on its own loopback"}
@@ -175,6 +177,16 @@ time.sleep(60)
         while child.peak_rss_bytes < 200 << 20 and time.monotonic() < deadline:
             time.sleep(0.02)
         assert 200 << 20 <= child.peak_rss_bytes < 300 << 20, child.output
+
+
+def test_a_reference_may_use_what_transformers_imports_where_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("transformers", "accelerate", "vllm"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(sandbox, "site_folders", lambda: (tmp_path,))
+    assert sandbox.reference_packages() == (tmp_path / "transformers", tmp_path / "accelerate")
+    assert sandbox.readable_packages() == ()
 
 
 def test_a_user_namespace_that_is_granted_and_good_for_nothing_is_not_entered() -> None:
