@@ -5,7 +5,9 @@ that we join is used as it is; if it is open to anyone who reaches it, a warning
 """
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,14 +43,32 @@ def cluster(target: Target) -> Iterator[None]:
 def start_local() -> None:
     """A cluster of this machine alone. `address="local"` keeps it apart from any other cluster that runs here."""
     assert "RAY_AUTH_TOKEN" in os.environ, "swarm.ray_environment.prepare() comes before `import ray`"
-    ray.init(
-        address="local",
-        include_dashboard=False,
-        num_cpus=os.cpu_count(),
-        object_store_memory=OBJECT_STORE_BYTES,
-        log_to_driver=False,
-        configure_logging=False,
-    )
+    with interrupts_later():
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            num_cpus=os.cpu_count(),
+            object_store_memory=OBJECT_STORE_BYTES,
+            log_to_driver=False,
+            configure_logging=False,
+        )
+
+
+@contextmanager
+def interrupts_later() -> Iterator[None]:
+    """Holds a Ctrl-C back until the block has ended: one in the middle of Ray's start ended the process with a
+    segmentation fault in Ray's own thread, in place of a word on how to go on."""
+    if threading.current_thread() is not threading.main_thread():  # which alone is interrupted
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 def join() -> None:
