@@ -73,10 +73,13 @@ class MergeQueue:
         """Acceptance, the judge, then the merge."""
         if candidate.merged:  # and its driver died before the row was written
             stacked = self.context.state.benchmark("merge", self.context.state.round_of(candidate.id), candidate.id)
-            after = compare(stacked, self.context.plan).get(candidate.id, measured) if stacked else measured
-            self._keep(candidate, f"gain of {after.effect:+.1%} [{after.low:+.1%}, {after.high:+.1%}]", after)
+            after = compare(stacked, self.context.plan).get(candidate.id) if stacked else None
+            if after:
+                self._keep(candidate, self._on_top(candidate, after), after)
+            else:
+                self._keep(candidate, f"gain of {interval_of(measured)}", measured)
             return
-        gain = f"{measured.effect:+.1%} [{measured.low:+.1%}, {measured.high:+.1%}]"
+        gain = interval_of(measured)
         issue = self.context.state.issues[candidate.submitted.issue].issue
         if earlier := self._merged_on_the_same(candidate, issue):
             self._discard(
@@ -117,7 +120,12 @@ class MergeQueue:
             self._discard(candidate, f"its gain was lost in the merge: {lost}", after)
             return
         self._advance(candidate, merged, self.context.choices | self._difference(candidate))
-        self._keep(candidate, f"gain of {after.effect:+.1%} on top of {earlier[-1].candidate}", after)
+        self._keep(candidate, self._on_top(candidate, after), after)
+
+    def _on_top(self, candidate: Candidate, after: Measured) -> str:
+        """Why a candidate was kept that was merged onto another one of its round."""
+        names = [merge.candidate for merge in self.context.state.merges]
+        return f"gain of {after.effect:+.1%} on top of {names[names.index(candidate.id) - 1]}"
 
     def _merges_of(self, number: int) -> list[e.Merged]:
         return [m for m in self.context.state.merges if self.context.state.round_of(m.candidate) == number]
@@ -186,6 +194,10 @@ class MergeQueue:
 
     def _difference_of(self, merge: e.Merged) -> dict[str, Choice]:
         return self._difference(self.context.state.candidates[merge.candidate])
+
+
+def interval_of(measured: Measured) -> str:
+    return f"{measured.effect:+.1%} [{measured.low:+.1%}, {measured.high:+.1%}]"
 
 
 def only_busy(benchmark: Benchmark, arm: str) -> bool:
