@@ -89,8 +89,9 @@ def resumable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if (folder / "journal").is_dir():
-            print(f"\ninterrupted; go on with: enginesmith resume {shown(folder)}", file=sys.stderr)
+        begun = (folder / "run.json").exists()  # the last file of a run that is planned
+        hint = f"go on with: enginesmith resume {shown(folder)}" if begun else "the run had not begun"
+        print(f"\ninterrupted; {hint}", file=sys.stderr)
         raise
 
 

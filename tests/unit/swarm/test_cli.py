@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from swarm.cli import main
+from swarm.commands.run import resumable
 from swarm.target import load_target
 from tests.unit.ckb.samples import write_checkpoint
 
@@ -94,3 +95,12 @@ def test_the_composer_needs_no_check_that_costs(capsys: pytest.CaptureFixture[st
 def test_status_without_a_run_lists_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status"]) == 0
     assert capsys.readouterr().out.split() == ["run", "state", "merged", "engine"]
+
+
+def test_an_interrupt_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for begun, says in ((False, "the run had not begun"), (True, "go on with: enginesmith resume")):
+        if begun:
+            (tmp_path / "run.json").write_text("{}")
+        with pytest.raises(KeyboardInterrupt), resumable(tmp_path):
+            raise KeyboardInterrupt
+        assert says in capsys.readouterr().err
