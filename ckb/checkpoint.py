@@ -5,13 +5,14 @@ broken raises CheckpointError; one that is sound but that no row describes raise
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from ckb.facts import WEIGHT_BYTES, ModelFacts
+from ckb.gaps import Gap, GapError
 from ckb.model_config import find_model, model_facts, quantisation
 from ckb.schemas.models import ModelFamily
 from ckb.shards import CheckpointError, StoredTensor, read_json, read_tensors
@@ -50,18 +51,27 @@ def read_checkpoint(path: Path, families: Iterable[ModelFamily]) -> Checkpoint:
     names = outer_names(model.wrapper, stored)
     passed = ignored_names(model.family, model.wrapper, facts, names)
     ignored = tuple(name for name in stored if any(fnmatchcase(name, pattern) for pattern in passed))
-    expected = {names(name): shape for name, shape in expected_tensors(model.family, facts).items()}
-    if facts.weights in WEIGHT_BYTES:
-        _check_tensors(path, facts, expected, stored)
+    wanted = expected_tensors(model.family, facts)
+    expected = {_name(name, tensor, names, stored): tensor for name, tensor in wanted.items()}
     tensors = {name: tensor for name, tensor in stored.items() if name not in ignored}
+    unmapped = tuple(name for name in tensors if name not in expected)
+    if facts.weights in WEIGHT_BYTES:
+        _check_names(path, facts, list(expected), stored, unmapped)
+        _check_shapes(path, expected, stored)
     count = sum(math.prod(tensor.shape) for tensor in tensors.values())
     return Checkpoint(
         path=path,
         facts=facts.model_copy(update={"parameters": count}),
         tensors=tensors,
         ignored=ignored,
-        unmapped=tuple(name for name in tensors if name not in expected),
+        unmapped=unmapped,
     )
+
+
+def _name(name: str, tensor: Expected, outer: Callable[[str], str], stored: Collection[str]) -> str:
+    """The name, of those that a tensor may have, under which it is stored; its first one if it isn't."""
+    names = [outer(choice) for choice in (name, *tensor.also)]
+    return next((choice for choice in names if choice in stored), names[0])
 
 
 def _stored_format(config: Mapping[str, Any], tensors: Iterable[StoredTensor]) -> str:
@@ -75,15 +85,29 @@ def _stored_format(config: Mapping[str, Any], tensors: Iterable[StoredTensor]) -
     return f"mixed: {', '.join(sorted(dtypes))}" if dtypes else "none"
 
 
-def _check_tensors(
-    path: Path, facts: ModelFacts, expected: Mapping[str, Expected], stored: Mapping[str, StoredTensor]
+def _check_names(
+    path: Path, facts: ModelFacts, expected: list[str], stored: Collection[str], unmapped: Sequence[str]
 ) -> None:
-    if missing := [name for name in expected if name not in stored]:
-        raise CheckpointError(
-            f"{path}: {len(missing)} of the {len(expected)} tensors of a {facts.model_type} with {facts.layers} layers "
-            f"are missing: {', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''}"
-        )
-    for name, (shape, axes) in expected.items():
+    """Raises CheckpointError for missing tensors, and GapError where others are there that may be the same ones."""
+    missing = [name for name in expected if name not in stored]
+    if not missing:
+        return
+    what = (
+        f"{len(missing)} of the {len(expected)} tensors of a {facts.model_type} with {facts.layers} layers are "
+        f"missing: {_first(missing)}"
+    )
+    if unmapped:
+        detail = f"{what}; and its models row does not know {len(unmapped)} that are there: {_first(unmapped)}"
+        raise GapError((Gap(kind="weight mapping", subject=missing[0], detail=detail),))
+    raise CheckpointError(f"{path}: {what}")
+
+
+def _first(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
+
+
+def _check_shapes(path: Path, expected: Mapping[str, Expected], stored: Mapping[str, StoredTensor]) -> None:
+    for name, (shape, axes, _) in expected.items():
         if stored[name].shape != shape:
             raise CheckpointError(
                 f"{path}: {name} is {list(stored[name].shape)}, config.json makes it {list(shape)} [{axes}]"

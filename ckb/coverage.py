@@ -92,7 +92,7 @@ def coverage(
         needs.append(_parallelism(facts, parallelism))
     contracts, dangling = needed_contracts(facts, usable.contracts, choices)
     ids = {contract.id for contract in contracts}
-    rows = [*contracts, *(f for f in usable.fragments.values() if f.contract in ids)]
+    rows: list[Contract | Fragment] = [*contracts, *(f for f in usable.fragments.values() if f.contract in ids)]
     needs += [_feature(name, facts, models, rows, choices) for name in facts.model.features]
     needs += [_contract(contract, facts, usable, choices, test_ids) for contract in contracts]
     return Coverage((*needs, *dangling))

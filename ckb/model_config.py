@@ -16,11 +16,23 @@ from ckb.schemas.models import TEXT_CONFIG, ConfigField, LayerPattern, ModelFami
 from ckb.shards import CheckpointError
 from ckb.tensor_names import Place
 
-POSITIVE = ("layers", "hidden", "intermediate", "heads", "kv_heads", "head_dim", "vocab", "max_positions", "expert_step")
+POSITIVE = (
+    "layers",
+    "hidden",
+    "intermediate",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "vocab",
+    "max_positions",
+    "expert_step",
+)
 MOST = {"layers": 10_000, "experts": 100_000}
 """More than any model has: a config that says more is broken, and would fill the memory with names."""
 KINDS = ("full_attention", "sliding_attention", "linear_attention")
 FORMATS = {"float32": "fp32", "bfloat16": "bf16", "float16": "F16"}
+OUTSIDE = ("tie_word_embeddings",)
+"""Keys of which a nested config says nothing against the one around it: the head belongs to the outer model."""
 SILENT = object()
 """What a config says of a key that is not there."""
 
@@ -59,9 +71,7 @@ def find_model(config: Mapping[str, Any], families: Iterable[ModelFamily]) -> Mo
     return _nested(config, model_type, architectures, rows)
 
 
-def _flat(
-    config: Mapping[str, Any], model_type: str, architectures: list[str], rows: list[ModelFamily]
-) -> ModelConfig:
+def _flat(config: Mapping[str, Any], model_type: str, architectures: list[str], rows: list[ModelFamily]) -> ModelConfig:
     family = next((row for row in rows if row.model_type == model_type), None)
     if family is None and any(wrapper.model_type == model_type for row in rows for wrapper in row.wrappers):
         detail = f"a {model_type} holds its language model in text_config, and this config.json has none"
@@ -89,7 +99,9 @@ def _nested(
         raise _refused(subject, f"the language model inside is a {inside}; the rows know {known_inside} there")
     family, wrapper = found[0]
     _refuse_strangers(model_type, architectures, wrapper.architectures)
-    return ModelConfig(family, {**config, **inner}, (architectures or wrapper.architectures)[0], wrapper)
+    outside = {key: config[key] for key in OUTSIDE if config.get(key) is not None}
+    merged = {**config, **inner, **outside}
+    return ModelConfig(family, merged, (architectures or wrapper.architectures)[0], wrapper)
 
 
 def _refuse_strangers(model_type: str, architectures: list[str], known: tuple[str, ...]) -> None:

@@ -1,14 +1,14 @@
 """The tensors that a checkpoint of a family must have, by name and shape, from its models row and its facts."""
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ckb.expression import evaluate
 from ckb.facts import ModelFacts, Scalar
 from ckb.predicate import Predicate
-from ckb.schemas.models import ModelFamily, TensorPattern, Wrapper
+from ckb.schemas.models import ModelFamily, Wrapper
 
 
 class Expected(NamedTuple):
@@ -17,6 +17,8 @@ class Expected(NamedTuple):
     shape: tuple[int, ...]
     axes: str
     """The expressions that the shape comes from."""
+    also: tuple[str, ...] = ()
+    """Its other names."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,13 @@ class Place:
 def expected_tensors(family: ModelFamily, facts: ModelFacts) -> dict[str, Expected]:
     """Name, as in a checkpoint of the language model alone -> shape, of every tensor that must be there."""
     sizes = facts.model_dump()
-    found = {}
+    found: dict[str, Expected] = {}
     for pattern in family.tensors:
-        if places := _places(pattern, facts):
-            shape = Expected(tuple(evaluate(axis, sizes) for axis in pattern.shape), ", ".join(pattern.shape))
-            found |= {name: shape for place in places for name in _expert_names(place, facts)}
+        names = [list(_names(name, pattern.when, facts)) for name in (pattern.name, *pattern.also)]
+        if names[0]:
+            shape = tuple(evaluate(axis, sizes) for axis in pattern.shape)
+            axes = ", ".join(pattern.shape)
+            found |= {name: Expected(shape, axes, tuple(also)) for name, *also in zip(*names, strict=True)}
     return found
 
 
@@ -84,16 +88,11 @@ def _prefix(choices: tuple[str, ...], stored: Collection[str]) -> str:
     return next((prefix for prefix in choices if any(name.startswith(prefix) for name in stored)), choices[0])
 
 
-def _places(pattern: TensorPattern, facts: ModelFacts) -> list[str]:
-    """The pattern's name for each layer that has the tensor."""
-    condition = Predicate(pattern.when)
-    if "{layer}" not in pattern.name:
-        return [pattern.name] if condition.holds(Place(facts)) else []
-    layers = (layer for layer in range(facts.layers) if condition.holds(Place(facts, layer)))
-    return [pattern.name.replace("{layer}", str(layer)) for layer in layers]
-
-
-def _expert_names(name: str, facts: ModelFacts) -> list[str]:
-    if "{expert}" not in name:
-        return [name]
-    return [name.replace("{expert}", str(expert)) for expert in range(facts.experts)]
+def _names(name: str, when: str, facts: ModelFacts) -> Iterator[str]:
+    """A pattern's name for each layer and expert that has the tensor."""
+    condition = Predicate(when)
+    for layer in range(facts.layers) if "{layer}" in name else (None,):
+        if condition.holds(Place(facts, layer)):
+            here = name.replace("{layer}", str(layer))
+            experts = range(facts.experts) if "{expert}" in name else (0,)
+            yield from (here.replace("{expert}", str(expert)) for expert in experts)

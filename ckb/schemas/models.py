@@ -47,6 +47,8 @@ class TensorPattern(Frozen):
     name: str
     """Name in the safetensors files; `{layer}` stands for 0 .. layers-1, `{expert}` for 0 .. experts-1. Of ignored
     tensors `*` stands for anything and `{layers}` for the number of layers."""
+    also: tuple[str, ...] = ()
+    """Further names that some checkpoints store it under; the first that is there counts."""
     shape: tuple[str, ...] = ()
     """Each dimension as an expression over facts: `heads * head_dim`. Empty for ignored tensors: any shape."""
     when: str = ""

@@ -92,7 +92,7 @@ ROWS: dict[str, Row] = {
                 required=True,
             )
         },
-        tensors=(TensorPattern(name="w.{layer}", shape=("a", "b * 2"), when="model.qk_norm"),),
+        tensors=(TensorPattern(name="w.{layer}", also=("v.{layer}",), shape=("a", "b * 2"), when="model.qk_norm"),),
         ignored=(TensorPattern(name="z"),),
         features=(Feature(name="f", kind="operator", when="model.qk_norm", text="x"),),
         text="x",

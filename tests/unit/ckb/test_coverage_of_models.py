@@ -78,7 +78,7 @@ READ: dict[str, tuple[int | None, Gaps]] = {
     "olmo-hybrid-7b": (7_430_870_688, OLMO),
     "deepseek-v3": (671_026_419_200, DEEPSEEK | gaps(FORMAT, "fp8", "weight-format")),
 }
-"""Config -> stored parameters of the language model (None: packed, so that elements are no parameters), and the gaps."""
+"""Config -> stored parameters of the language model (None: packed, so that elements are none), and the gaps."""
 
 REFUSED: dict[str, list[str]] = {
     "falcon-h1": ["falcon_h1"],
@@ -240,8 +240,8 @@ def test_a_draft_platform_is_named_in_its_gap() -> None:
 def test_the_numbers_of_a_platform_have_a_source() -> None:
     for row in seed()["platforms"]:
         assert isinstance(row, Platform)
-        assert row.graph_capture and row.collectives and row.operators, row.id
-        assert all(device.source for device in row.devices) and all(m.source for m in row.measured), row.id
+        assert all((row.graph_capture, row.collectives, row.operators)), row.id
+        assert all(number.source for number in (*row.devices, *row.measured)), row.id
         assert all(o.fallback for o in row.operators if o.state in ("installed", "absent")), row.id
 
 
@@ -256,13 +256,13 @@ def test_a_models_row_speaks_of_facts_that_exist(family: ModelFamily) -> None:
     assert {node.id for tree in shapes for node in ast.walk(tree) if isinstance(node, ast.Name)} <= known
     assert {place for p in patterns for place in re.findall(r"{\w*}", p.name)} <= {"{layer}", "{expert}", "{layers}"}
     features = [feature.name for feature in family.features]
-    assert len(features) == len(set(features)) and TEXT_CONFIG.name not in features
-    assert family.text and family.provenance.references
+    assert len({*features, TEXT_CONFIG.name}) == len(features) + 1
+    assert all((family.text, family.provenance.references))
 
 
 def test_the_table_is_written_for_machines() -> None:
     found = covered(read("llama-3.1-8b")[1])
     document = json.loads(json.dumps(found.document()))
-    assert document["percent"] == found.percent and not document["covered"]
+    assert (document["percent"], document["covered"]) == (found.percent, False)
     (rope,) = (need for need in document["needs"] if need["subject"] == "rope")
     assert rope["gaps"] == [{"kind": MODEL, "subject": "rope", "detail": found.gaps[0].detail}]

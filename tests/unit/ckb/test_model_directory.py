@@ -104,6 +104,10 @@ def test_a_language_model_inside_another_is_read_under_either_of_its_prefixes(tm
     assert (set(found.tensors), set(found.ignored), found.unmapped) == (set(own), set(tower), ())
     assert (found.facts.model_type, found.facts.architecture) == ("mistral", "Mistral3ForConditionalGeneration")
     assert found.facts.features == ("text-config",)
+    assert found.facts.tied_head is False
+    tied = {name: shape for name, shape in own.items() if "lm_head" not in name}
+    outside = write(tmp_path / "tied", outer | {"tie_word_embeddings": True}, tied)
+    assert read_checkpoint(outside, families()).facts.tied_head, "the head belongs to the model around it"
     lacking = {name: shape for name, shape in own.items() if "o_proj" not in name}
     with pytest.raises(CheckpointError, match=rf"2 of the 21 tensors .* {re.escape(prefix)}layers.0.self_attn.o_proj"):
         read_checkpoint(write(tmp_path / "n", outer, lacking), families())
@@ -127,7 +131,9 @@ def test_experts_are_counted_and_dense_layers_have_none(tmp_path: Path) -> None:
     assert (set(found.tensors), found.unmapped) == (set(own), ())
     assert found.facts.idle_parameters == 3 * 5 * 8, "one of three experts in one of two layers"
     extra = own | {"model.layers.1.mlp.gate.weight": (3, 8)}
-    assert read_checkpoint(write(tmp_path / "n", moe, extra), families()).unmapped == ("model.layers.1.mlp.gate.weight",)
+    assert read_checkpoint(write(tmp_path / "n", moe, extra), families()).unmapped == (
+        "model.layers.1.mlp.gate.weight",
+    )
 
 
 def shard(folder: Path, drop: str = "", twice: bool = False, wrong: bool = False) -> None:
@@ -307,6 +313,16 @@ def test_a_model_that_no_row_describes_is_a_typed_gap(
     assert [gap.subject for gap in caught.value.gaps] == subjects
     assert {gap.kind for gap in caught.value.gaps} == {"model structure"}
     assert all(gap.detail in str(caught.value) for gap in caught.value.gaps)
+
+
+def test_the_same_weights_under_other_names_are_a_gap_and_no_damage(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "m")
+    renamed = {name.replace("mlp.", "feed_forward."): shape for name, shape in shapes(CONFIG).items()}
+    (folder / "model.safetensors").write_bytes(safetensors(renamed))
+    with pytest.raises(GapError, match=r"6 of the 20 tensors .* does not know 6 .*layers.0.feed_forward") as caught:
+        read_checkpoint(folder, families())
+    (gap,) = caught.value.gaps
+    assert (gap.kind, gap.subject) == ("weight mapping", "model.layers.0.mlp.gate_proj.weight")
 
 
 @pytest.mark.model

@@ -1,4 +1,4 @@
-"""Rows of the models table against checkpoints that transformers itself writes: each tensor is known, none is missing."""
+"""Rows of the models table against checkpoints that transformers writes: each tensor is known, none is missing."""
 
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,13 @@ LINEAR = {
 EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 20}
 HYBRID_MOE = TEXT | LINEAR | EXPERTS | {"shared_expert_intermediate_size": 24}
 LATENT = {"q_lora_rank": 12, "kv_lora_rank": 10, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 7}
-DEEPSEEK = {key: value for key, value in TEXT.items() if key not in ("head_dim", "num_key_value_heads")} | {
+DEEPSEEK = {key: value for key, value in TEXT.items() if key != "head_dim"} | {
+    "num_key_value_heads": 4,
     "n_routed_experts": 8, "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 20,
     "n_shared_experts": 2, "first_k_dense_replace": 1,
 }  # fmt: skip
+OLMO = TEXT | {"head_dim": 8, "attention_bias": True, "linear_key_head_dim": 6, "linear_value_head_dim": 6}
+"""Keys as wide as values: transformers cuts the joined convolution into three equal parts when it writes."""
 SIGLIP = {
     "model_type": "siglip_vision_model", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
     "num_attention_heads": 2, "image_size": 28, "patch_size": 14,
@@ -80,9 +83,13 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "Qwen3_5MoeForConditionalGeneration",
         {"text_config": HYBRID_MOE | {"model_type": "qwen3_5_moe_text"}, "vision_config": QWEN_TOWER},
     ),
-    "olmo-hybrid": ("OlmoHybridConfig", "OlmoHybridForCausalLM", {**TEXT, "head_dim": 8, "attention_bias": True}),
+    "olmo-hybrid": ("OlmoHybridConfig", "OlmoHybridForCausalLM", OLMO),
     "deepseek-v3": ("DeepseekV3Config", "DeepseekV3ForCausalLM", DEEPSEEK | LATENT | {"attention_bias": True}),
-    "deepseek-v3-full-queries": ("DeepseekV3Config", "DeepseekV3ForCausalLM", DEEPSEEK | LATENT | {"q_lora_rank": None}),
+    "deepseek-v3-full-queries": (
+        "DeepseekV3Config",
+        "DeepseekV3ForCausalLM",
+        DEEPSEEK | LATENT | {"q_lora_rank": None},
+    ),
 }
 
 

@@ -88,7 +88,9 @@ def test_init_writes_a_target_that_a_dry_run_accepts(home: Path, capsys: pytest.
     assert json.loads(capsys.readouterr().out)["percent"] == 100
     config = json.loads((home / "models/config.json").read_text())
     (home / "models/config.json").write_text(json.dumps(config | {"model_type": "falcon_h1"}))
-    assert main(["coverage", "mine.yaml", "--json"]) == 1, "a model that nobody describes is a table of gaps, no refusal"
+    assert main(["coverage", "mine.yaml", "--json"]) == 1, (
+        "a model that nobody describes is a table of gaps, no refusal"
+    )
     (need,) = json.loads(capsys.readouterr().out)["needs"]
     assert (need["what"], need["subject"], need["gaps"][0]["kind"]) == ("model", "falcon_h1", "model structure")
     assert main(["coverage", "mine.yaml"]) == 1
