@@ -24,7 +24,8 @@ from ckb.tensor_names import parameters
 from tests.unit.ckb.samples import PLATFORM, WORKLOAD, facts, families
 
 CONFIGS = Path(__file__).parent / "configs"
-"""One config.json a file: the keys that say something about the model, with the values of the released checkpoint."""
+"""One config.json a file: the keys that say something about the model, with the values of the released checkpoint; for
+Qwen3.5 and OLMo-Hybrid with those of the configuration class, whose counts in READ were added up by hand."""
 
 MODEL, MAPPING, OPERATOR, FORMAT = "model structure", "weight mapping", "operator", "weight format"
 Gaps = set[tuple[str, str]]
