@@ -1,5 +1,7 @@
 """What a Target needs of the knowledge base, and what of it is missing. Pure: facts and rows in, a table out."""
 
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -10,6 +12,7 @@ from ckb.knowledge_files import Knowledge
 from ckb.predicate import Predicate
 from ckb.records import STAGES, Choice, Contract, Fragment, Row
 from ckb.schemas import ModelFamily, Parallelism, Platform, TestContract
+from ckb.schemas.models import TEXT_CONFIG
 
 R = TypeVar("R", bound=Row)
 
@@ -27,9 +30,10 @@ class Need:
     """One thing that the Target needs."""
 
     what: str
-    """contract, model, weights, platform, parallelism."""
+    """model, feature, weights, platform, parallelism, contract."""
     subject: str
-    """A contract's id, the model_type, the weight format, the platform's name, the number of devices."""
+    """The model_type, a feature of the model, the weight format, the platform's name, the number of devices, a
+    contract's id."""
     covered_by: tuple[str, ...]
     """Ids of the rows that serve it."""
     gaps: tuple[Gap, ...] = ()
@@ -55,6 +59,19 @@ class Coverage:
         """Ids of the needed contracts."""
         return tuple(need.subject for need in self.needs if need.what == "contract")
 
+    def document(self) -> dict[str, object]:
+        """The table for machines: plain values that JSON holds."""
+        needs = [
+            {"what": n.what, "subject": n.subject, "covered_by": list(n.covered_by), "gaps": [dict(g) for g in n.gaps]}
+            for n in self.needs
+        ]
+        return {"percent": self.percent, "covered": not self.gaps, "needs": needs}
+
+
+def refused(gaps: Sequence[Gap]) -> Coverage:
+    """The table of a checkpoint that no models row reads: without its facts nothing else can be asked for."""
+    return Coverage(tuple(Need("model", gap.subject, (), (gap,)) for gap in gaps))
+
 
 def coverage(
     facts: Facts,
@@ -68,11 +85,15 @@ def coverage(
     """What the facts need, and which of it the knowledge serves. `unmapped`: see ckb.checkpoint.Checkpoint."""
     usable = Knowledge(_usable(knowledge.contracts), _usable(knowledge.fragments), knowledge.version)
     choices = default_choices(facts, usable.contracts.values())
+    models = list(models)
     test_ids = {test.id for test in tests if test.status == "verified"}
     needs = [_model(facts, models, unmapped), _weights(facts), _platform(facts, platforms)]
     if facts.platform.count > 1:
         needs.append(_parallelism(facts, parallelism))
     contracts, dangling = needed_contracts(facts, usable.contracts, choices)
+    ids = {contract.id for contract in contracts}
+    rows: list[Contract | Fragment] = [*contracts, *(f for f in usable.fragments.values() if f.contract in ids)]
+    needs += [_feature(name, facts, models, rows, choices) for name in facts.model.features]
     needs += [_contract(contract, facts, usable, choices, test_ids) for contract in contracts]
     return Coverage((*needs, *dangling))
 
@@ -127,15 +148,56 @@ def _usable(rows: Mapping[str, R]) -> dict[str, R]:
 
 def _model(facts: Facts, models: Iterable[ModelFamily], unmapped: Sequence[str]) -> Need:
     name = facts.model.model_type
-    rows = tuple(m.id for m in models if m.model_type == name and facts.model.architecture in m.architectures)
+    rows = tuple(row.id for row in _families(facts, models))
     gaps = [
-        Gap(kind="weight mapping", subject=tensor, detail=f"the models row of {name} does not know this tensor")
-        for tensor in unmapped
+        Gap(kind="weight mapping", subject=subject, detail=f"the models row of {name} does not know {what}")
+        for subject, what in _grouped(unmapped)
     ]
     if not rows:
         detail = f"no row of the models table describes model_type {name}"
         gaps.append(Gap(kind="model structure", subject=facts.model.architecture, detail=detail))
     return Need("model", name, rows, tuple(gaps))
+
+
+def _families(facts: Facts, models: Iterable[ModelFamily]) -> list[ModelFamily]:
+    model = facts.model
+    return [m for m in models if m.model_type == model.model_type and model.architecture in m.every_architecture]
+
+
+def _grouped(tensors: Sequence[str]) -> list[tuple[str, str]]:
+    """(subject, what it is) of tensors that differ only in their numbers: a model has one name a layer and expert."""
+    groups = defaultdict(list)
+    for name in tensors:
+        groups[re.sub(r"\d+", "*", name)].append(name)
+    return [
+        (names[0], "this tensor") if len(names) == 1 else (pattern, f"these {len(names)} tensors")
+        for pattern, names in groups.items()
+    ]
+
+
+def _feature(
+    name: str,
+    facts: Facts,
+    models: Iterable[ModelFamily],
+    rows: Iterable[Contract | Fragment],
+    choices: Mapping[str, Choice],
+) -> Need:
+    """A feature is served by the contract of its name, and by what is in force only because the model has it."""
+    others = tuple(feature for feature in facts.model.features if feature != name)
+    without = facts.model_copy(update={"model": facts.model.model_copy(update={"features": others})})
+    serving = tuple(
+        row.id
+        for row in rows
+        if _applies(row.applies_to, facts, choices)
+        and (not _applies(row.applies_to, without, choices) or (row.id == name and isinstance(row, Contract)))
+    )
+    if serving:
+        return Need("feature", name, serving)
+    known = [feature for family in _families(facts, models) for feature in (*family.features, TEXT_CONFIG)]
+    feature = next((feature for feature in known if feature.name == name), None)
+    detail = f"no contract or fragment is for it: {feature.text}" if feature else "no models row says what it is"
+    kind: GapKind = feature.kind if feature else "model structure"
+    return Need("feature", name, (), (Gap(kind=kind, subject=name, detail=detail),))
 
 
 def _weights(facts: Facts) -> Need:
@@ -148,10 +210,14 @@ def _weights(facts: Facts) -> Need:
 
 def _platform(facts: Facts, platforms: Iterable[Platform]) -> Need:
     machine = facts.platform
-    rows = tuple(p.id for p in platforms if p.status == "verified" and _applies(p.applies_to, facts, {}))
+    about = [p for p in platforms if p.status != "deprecated" and _applies(p.applies_to, facts, {})]
+    rows = tuple(p.id for p in about if p.status == "verified")
     if rows:
         return Need("platform", machine.name, rows)
     detail = f"no row of the platforms table applies to {machine.accelerator} {machine.name}"
+    if about:
+        ids = ", ".join(p.id for p in about)
+        detail = f"the row {ids} describes it and is a draft: no engine of this knowledge base has run there"
     return Need("platform", machine.name, (), (Gap(kind="platform backend", subject=machine.name, detail=detail),))
 
 

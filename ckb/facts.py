@@ -55,21 +55,77 @@ class ModelFacts(Frozen):
     """Stored elements, a tied head counted once."""
     bos_token: int | None
     eos_tokens: tuple[int, ...]
+    features: tuple[str, ...] = ()
+    """What is special about the model: names of the features of its models row that it has."""
+    layer_kinds: tuple[str, ...] = ()
+    """Attention of each layer: full_attention, sliding_attention, linear_attention. Empty: all are alike."""
+    experts: int = 0
+    """Routed experts of a layer; 0: every MLP is dense."""
+    experts_per_token: int = 0
+    expert_intermediate: int = 0
+    """Width of one routed expert."""
+    shared_experts: int = 0
+    """Experts that every token passes, stored as one."""
+    shared_intermediate: int = 0
+    """Width of all shared experts together; 0: there are none."""
+    expert_step: int = 1
+    """Only every expert_step-th layer has experts."""
+    dense_first: int = 0
+    """So many first layers have a dense MLP."""
+    dense_layers: tuple[int, ...] = ()
+    """Further layers with a dense MLP."""
+    linear_key_heads: int = 0
+    """Heads of linear attention: queries and keys."""
+    linear_value_heads: int = 0
+    linear_key_dim: int = 0
+    """Size of one key head of linear attention."""
+    linear_value_dim: int = 0
+    conv_kernel: int = 0
+    """Positions that the short convolution before linear attention sees."""
+    query_rank: int | None = None
+    """Latent attention: width that queries are compressed to; None: they are not."""
+    kv_rank: int = 0
+    """Latent attention: width of the cached latent; 0: keys and values are cached by head."""
+    nope_dim: int = 0
+    """Latent attention: part of a query or key head without a rotary embedding."""
+    rope_dim: int = 0
+    """Latent attention: part with one; it is cached once for all heads."""
+    value_dim: int = 0
+    """Latent attention: size of a value head."""
+
+    def attention_of(self, layer: int) -> str:
+        """Kind of attention of a layer."""
+        return self.layer_kinds[layer] if self.layer_kinds else "full_attention"
+
+    def mlp_of(self, layer: int) -> Literal["dense", "experts"]:
+        """Kind of MLP of a layer."""
+        dense = layer < self.dense_first or layer in self.dense_layers or (layer + 1) % self.expert_step
+        return "experts" if self.experts and not dense else "dense"
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of all stored parameters in the checkpoint's own format."""
         return self.parameters * WEIGHT_BYTES.get(self.weights, 4)
 
+    @property
+    def idle_parameters(self) -> int:
+        """Parameters of routed experts that one token does not pass."""
+        layers = sum(self.mlp_of(layer) == "experts" for layer in range(self.layers))
+        return layers * (self.experts - self.experts_per_token) * 3 * self.hidden * self.expert_intermediate
+
     def kv_bytes(self, tokens: int, dtype: str) -> int:
-        """Bytes of a key and value cache of `tokens` positions."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * tokens * DTYPE_BYTES[dtype]
+        """Bytes of a key and value cache of `tokens` positions. Linear attention keeps none; what a sliding window
+        could drop is counted."""
+        layers = self.layers - self.layer_kinds.count("linear_attention")
+        width = self.kv_rank + self.rope_dim if self.kv_rank else 2 * self.kv_heads * self.head_dim
+        return layers * width * tokens * DTYPE_BYTES[dtype]
 
     def decode_bytes(self, context: int, dtype: str) -> int:
-        """Bytes that one decoded token must read at least: each weight once (of an untied embedding table only one
-        row), and the cache of `context` positions. A tied table is read whole, as the output projection."""
+        """Bytes that one decoded token must read at least: each weight that it passes once (of an untied embedding
+        table only one row), and the cache of `context` positions. A tied table is read whole, as the output
+        projection."""
         embedding = 0 if self.tied_head else self.vocab * self.hidden
-        weights = (self.parameters - embedding) * WEIGHT_BYTES.get(self.weights, 4)
+        weights = (self.parameters - embedding - self.idle_parameters) * WEIGHT_BYTES.get(self.weights, 4)
         return weights + self.kv_bytes(context, dtype)
 
 

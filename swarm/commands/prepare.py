@@ -54,20 +54,32 @@ def init(
 
 
 @app.command()
-def coverage(target_file: Annotated[Path, typer.Argument(metavar="TARGET.yaml")]) -> None:
+def coverage(
+    target_file: Annotated[Path, typer.Argument(metavar="TARGET.yaml")],
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: the percentage and each need.")] = False,
+) -> None:
     """Show what the knowledge base lacks for a Target.
 
     Every need is listed with what serves it. Exit status 1 if something is missing."""
     from ckb.build import ensure_store
+    from ckb.coverage import refused
+    from ckb.gaps import GapError
     from swarm.plan import coverage_of
     from swarm.platform import detect
-    from swarm.tables import coverage_table, show
     from swarm.target import load_target
 
     target = load_target(target_file)
     platform = detect(target.hardware.accelerator, target.hardware.count)
-    found = coverage_of(target, ensure_store(store_dir()), platform)
-    show(coverage_table(found), f"{found.percent:.0f}% of {len(found.needs)} needs are covered")
+    try:
+        found = coverage_of(target, ensure_store(store_dir()), platform)
+    except GapError as error:
+        found = refused(error.gaps)
+    if as_json:
+        say(json.dumps(found.document(), indent=2))
+    else:
+        from swarm.tables import coverage_table, show
+
+        show(coverage_table(found), f"{found.percent:.0f}% of {len(found.needs)} needs are covered")
     if found.gaps:
         raise typer.Exit(1)
 

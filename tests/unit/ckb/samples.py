@@ -22,9 +22,9 @@ from ckb.schemas import (
     Workload,
 )
 from ckb.schemas.definitions import Axis, TensorSpec
-from ckb.schemas.models import ConfigField, TensorPattern
+from ckb.schemas.models import ConfigField, Feature, LayerPattern, TensorPattern, Wrapper
 from ckb.schemas.parallelism import Partition
-from ckb.schemas.platforms import PlatformOperator
+from ckb.schemas.platforms import Device, Measurement, PlatformOperator
 from ckb.schemas.runs import Median
 from ckb.schemas.solutions import SourceFile
 from ckb.schemas.traces import Correctness, Environment, Performance
@@ -80,9 +80,21 @@ ROWS: dict[str, Row] = {
         title="t",
         model_type="llama",
         architectures=("A", "B"),
-        config={"heads": ConfigField(keys=("h", "i.j"), only_if="k", derive="a * 2", default=False, required=True)},
-        tensors=(TensorPattern(name="w.{layer}", shape=("a", "b * 2"), when="model.qk_norm"),),
+        wrappers=(Wrapper(model_type="w", architectures=("C",), body=("b.",), head=("h.",), ignored=("v.*",)),),
+        config={
+            "heads": ConfigField(
+                keys=("h", "i.j"),
+                only_if="k",
+                nullable=True,
+                derive="a * 2",
+                pattern=LayerPattern(keys=("n",), period=3, others="o", last="l"),
+                default=False,
+                required=True,
+            )
+        },
+        tensors=(TensorPattern(name="w.{layer}", also=("v.{layer}",), shape=("a", "b * 2"), when="model.qk_norm"),),
         ignored=(TensorPattern(name="z"),),
+        features=(Feature(name="f", kind="operator", when="model.qk_norm", text="x"),),
         text="x",
     ),
     "platforms": Platform(
@@ -90,7 +102,14 @@ ROWS: dict[str, Row] = {
         title="t",
         accelerator="cpu",
         dtypes=("float32",),
+        devices=(
+            Device(name="d", memory_bytes=3, read_gb_s=1.5, tflops={"bf16": 2.5}, link_gb_s=0.5, source="s"),
+            Device(name="e", source="s"),
+        ),
+        measured=(Measurement(what="w", value=1.5, unit="ms", source="s"),),
         operators=(PlatformOperator(name="torch", state="installed", fallback="numpy, 3 times slower", note="n"),),
+        graph_capture="g",
+        collectives="c",
         constraints=("c",),
         text="x",
     ),

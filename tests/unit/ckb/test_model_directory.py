@@ -1,6 +1,7 @@
 """Checkpoints: what a directory says, and what is said of a broken one."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,60 @@ def test_a_tied_head_that_is_stored_is_ignored_and_an_unknown_tensor_is_unmapped
     assert set(found.ignored) == {"lm_head.weight", "model.layers.1.self_attn.rotary_emb.inv_freq"}
     assert found.unmapped == ("model.extra",)
     assert found.facts.parameters == read_checkpoint(write_checkpoint(tmp_path / "n"), families()).facts.parameters + 3
+
+
+def write(folder: Path, config: dict[str, Any], tensors: dict[str, tuple[int, ...]]) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(safetensors(tensors))
+    return folder
+
+
+@pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
+def test_a_language_model_inside_another_is_read_under_either_of_its_prefixes(tmp_path: Path, prefix: str) -> None:
+    inner = CONFIG | {"model_type": "mistral", "sliding_window": None, "tie_word_embeddings": False}
+    outer = {"model_type": "mistral3", "architectures": ["Mistral3ForConditionalGeneration"], "text_config": inner}
+    head = "lm_head." if prefix.startswith("model") else "language_model.lm_head."
+    own = {
+        prefix + name.removeprefix("model.") if name.startswith("model.") else f"{head}weight": shape
+        for name, shape in shapes(inner).items()
+    }
+    tower = {"vision_tower.patch.weight": (3, 3), "model.vision_tower.patch.weight": (3, 3)}
+    found = read_checkpoint(write(tmp_path / "m", outer, own | tower), families())
+    assert (set(found.tensors), set(found.ignored), found.unmapped) == (set(own), set(tower), ())
+    assert (found.facts.model_type, found.facts.architecture) == ("mistral", "Mistral3ForConditionalGeneration")
+    assert found.facts.features == ("text-config",)
+    assert found.facts.tied_head is False
+    tied = {name: shape for name, shape in own.items() if "lm_head" not in name}
+    outside = write(tmp_path / "tied", outer | {"tie_word_embeddings": True}, tied)
+    assert read_checkpoint(outside, families()).facts.tied_head, "the head belongs to the model around it"
+    lacking = {name: shape for name, shape in own.items() if "o_proj" not in name}
+    with pytest.raises(CheckpointError, match=rf"2 of the 21 tensors .* {re.escape(prefix)}layers.0.self_attn.o_proj"):
+        read_checkpoint(write(tmp_path / "n", outer, lacking), families())
+
+
+def test_experts_are_counted_and_dense_layers_have_none(tmp_path: Path) -> None:
+    moe = QWEN3 | {
+        "model_type": "qwen3_moe",
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "num_experts": 3,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 5,
+        "mlp_only_layers": [1],
+    }
+    own = {n: s for n, s in shapes(moe | {"model_type": "qwen3"}).items() if "layers.0.mlp" not in n}
+    own["model.layers.0.mlp.gate.weight"] = (3, 8)
+    for expert in range(3):
+        at = f"model.layers.0.mlp.experts.{expert}."
+        own |= {f"{at}gate_proj.weight": (5, 8), f"{at}up_proj.weight": (5, 8), f"{at}down_proj.weight": (8, 5)}
+    found = read_checkpoint(write(tmp_path / "m", moe, own), families())
+    assert (set(found.tensors), found.unmapped) == (set(own), ())
+    assert found.facts.idle_parameters == 3 * 5 * 8, "one of three experts in one of two layers"
+    extra = own | {"model.layers.1.mlp.gate.weight": (3, 8)}
+    assert read_checkpoint(write(tmp_path / "n", moe, extra), families()).unmapped == (
+        "model.layers.1.mlp.gate.weight",
+    )
 
 
 def shard(folder: Path, drop: str = "", twice: bool = False, wrong: bool = False) -> None:
@@ -238,12 +293,13 @@ def test_a_missing_directory_names_the_field(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "subjects"),
     [
-        ({"model_type": "gemma3"}, ["gemma3"]),
+        ({"model_type": "falcon_h1"}, ["falcon_h1"]),
+        ({"model_type": "gemma3"}, ["gemma3.text_config"]),
         ({"architectures": ["LlamaForSequenceClassification"]}, ["LlamaForSequenceClassification"]),
         ({"text_config": {"model_type": "llama"}}, ["llama.text_config"]),
         (
-            {"model_type": "qwen3_5", "architectures": ["Q"], "text_config": {"model_type": "qwen3_5_text"}},
-            ["qwen3_5.text_config", "qwen3_5"],
+            {"model_type": "idefics3", "architectures": ["Q"], "text_config": {"model_type": "llama"}},
+            ["idefics3.text_config", "idefics3"],
         ),
     ],
 )
@@ -257,6 +313,16 @@ def test_a_model_that_no_row_describes_is_a_typed_gap(
     assert [gap.subject for gap in caught.value.gaps] == subjects
     assert {gap.kind for gap in caught.value.gaps} == {"model structure"}
     assert all(gap.detail in str(caught.value) for gap in caught.value.gaps)
+
+
+def test_the_same_weights_under_other_names_are_a_gap_and_no_damage(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "m")
+    renamed = {name.replace("mlp.", "feed_forward."): shape for name, shape in shapes(CONFIG).items()}
+    (folder / "model.safetensors").write_bytes(safetensors(renamed))
+    with pytest.raises(GapError, match=r"6 of the 20 tensors .* does not know 6 .*layers.0.feed_forward") as caught:
+        read_checkpoint(folder, families())
+    (gap,) = caught.value.gaps
+    assert (gap.kind, gap.subject) == ("weight mapping", "model.layers.0.mlp.gate_proj.weight")
 
 
 @pytest.mark.model

@@ -85,6 +85,17 @@ def test_init_writes_a_target_that_a_dry_run_accepts(home: Path, capsys: pytest.
     assert not (home / "runs").exists()
     assert main(["coverage", "mine.yaml"]) == 0
     assert "100% of" in capsys.readouterr().out
+    assert main(["coverage", "mine.yaml", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["percent"] == 100
+    config = json.loads((home / "models/config.json").read_text())
+    (home / "models/config.json").write_text(json.dumps(config | {"model_type": "falcon_h1"}))
+    assert main(["coverage", "mine.yaml", "--json"]) == 1, (
+        "a model that nobody describes is a table of gaps, no refusal"
+    )
+    (need,) = json.loads(capsys.readouterr().out)["needs"]
+    assert (need["what"], need["subject"], need["gaps"][0]["kind"]) == ("model", "falcon_h1", "model structure")
+    assert main(["coverage", "mine.yaml"]) == 1
+    assert "0% of 1 needs" in capsys.readouterr().out
 
 
 def test_the_composer_needs_no_check_that_costs(capsys: pytest.CaptureFixture[str]) -> None:
