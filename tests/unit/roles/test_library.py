@@ -1,6 +1,5 @@
 """What a language model may look up while it works: a real store, a real conversation, a gateway that has a script."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -14,44 +13,10 @@ from roles import briefs as b
 from roles.author import Answer, AnyBrief, NoAnswer
 from roles.authors.litellm_author import MOST_FAULTS, LitellmAuthor
 from roles.budget import Unlimited
-from roles.completion import CompletionReply, CompletionRequest, Message, Price, ToolCall
 from roles.library import ROWS
 from roles.settings import LitellmSettings
 from tests.unit.roles.example_briefs import BRIEFS, FRAGMENT, IMPLEMENTER, LINEAR, REVIEWER
-
-Calls = tuple[tuple[str, dict[str, object]], ...]
-ANSWER: Calls = (("answer", {"findings": []}),)
-
-
-class Script:
-    """A gateway (roles.completion.Gateway) that replies with the tool calls it was given, one reply a turn."""
-
-    def __init__(self, *turns: Calls):
-        self._turns = list(turns)
-        self.requests: list[CompletionRequest] = []
-
-    def complete(self, request: CompletionRequest) -> CompletionReply:
-        self.requests.append(request)
-        calls = self._turns.pop(0)
-        made = tuple(ToolCall(id=f"c{n}", name=name, arguments=json.dumps(a)) for n, (name, a) in enumerate(calls))
-        return CompletionReply(
-            message=Message(role="assistant", tool_calls=made),
-            finish_reason="tool_calls",
-            prompt_tokens=10,
-            completion_tokens=2,
-            usd=0.0,
-            seconds=0.1,
-        )
-
-    def price(self, model: str) -> Price:
-        return Price(prompt=0.0, completion=0.0)
-
-    @property
-    def told(self) -> list[str]:
-        """What the tools of the last turn but one replied."""
-        messages = self.requests[-1].messages
-        last = max(n for n, message in enumerate(messages) if message.role == "assistant")
-        return [message.content for message in messages[last + 1 :]]
+from tests.unit.roles.scripted_gateway import ANSWER, Calls, Script, query
 
 
 def lesson(id: str, **more: object) -> Experience:
@@ -80,10 +45,6 @@ def ask(library: Search | None, brief: AnyBrief, *turns: Calls) -> tuple[Answer,
     script = Script(*turns)
     author = LitellmAuthor(LitellmSettings(model="m"), script, Unlimited(), library=library)
     return author.answer(brief)[0], script
-
-
-def query(**arguments: object) -> Calls:
-    return (("query_knowledge", arguments),)
 
 
 @pytest.mark.parametrize("role", BRIEFS)

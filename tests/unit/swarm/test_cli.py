@@ -29,7 +29,7 @@ def test_help_starts_without_any_heavy_import() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-    for command in ("init", "generate", "resume", "status", "report", "serve", "chat", "bench", "fetch", "doctor"):
+    for command in ("init", "generate", "resume", "status", "report", "serve", "chat", "bench", "blame", "fetch", "doctor"):
         assert f"\n  {command} " in done.stdout
     assert "..." not in done.stdout.split("Commands:")[1], "a command's summary is longer than its line"
 
@@ -94,3 +94,27 @@ def test_the_composer_needs_no_check_that_costs(capsys: pytest.CaptureFixture[st
 def test_status_without_a_run_lists_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status"]) == 0
     assert capsys.readouterr().out.split() == ["run", "state", "merged", "engine"]
+
+
+def test_knowledge_is_found_by_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ckb", "build"]) == 0
+    capsys.readouterr()
+    assert main(["ckb", "find", "rotary", "embedding"]) == 0
+    output = capsys.readouterr().out
+    assert output.splitlines()[0].split() == ["table", "id", "score", "what", "it", "says"]
+    assert "contracts  rope " in output
+    assert output.splitlines()[-1] == "10 rows of version 1"
+    assert main(["ckb", "find", "rotary embedding", "--table", "contracts", "--at", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["version"] == 1
+    assert {hit["table"] for hit in found["hits"]} == {"contracts"}
+    assert found["hits"][0]["row"]["id"] == "rope"
+    assert found["hits"][0]["score"] >= found["hits"][-1]["score"] > 0
+    for arguments, message in (
+        (["rope", "--layer", "kernel"], "layer: Input should be 'contract'"),
+        (["rope", "--table", "runs"], "table: Input should be 'contracts'"),
+        (["()"], "holds no word"),
+        (["rope", "--at", "9"], "9"),
+    ):
+        assert main(["ckb", "find", *arguments]) == 2
+        assert message in capsys.readouterr().err

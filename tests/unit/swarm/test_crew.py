@@ -11,7 +11,7 @@ from roles.transcript import ExchangeRecord, read_transcript
 from swarm.crew import RoleWorker
 from swarm.spending import Purse
 from tests.unit.roles.example_briefs import REVIEWER
-from tests.unit.roles.test_library import ANSWER, Script, query
+from tests.unit.roles.scripted_gateway import ANSWER, Script, query
 
 
 def test_a_model_looks_up_the_version_that_the_run_is_pinned_to(
