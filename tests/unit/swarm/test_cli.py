@@ -102,8 +102,8 @@ def test_knowledge_is_found_by_words(capsys: pytest.CaptureFixture[str]) -> None
     assert main(["ckb", "find", "rotary", "embedding"]) == 0
     output = capsys.readouterr().out
     assert output.splitlines()[0].split() == ["table", "id", "score", "what", "it", "says"]
-    assert "contracts  rope " in output
-    assert output.splitlines()[-1] == "10 rows of version 1"
+    assert ["contracts", "rope"] in [line.split()[:2] for line in output.splitlines()]
+    assert output.splitlines()[-1].endswith(" rows of version 1")
     assert main(["ckb", "find", "rotary embedding", "--table", "contracts", "--at", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["version"] == 1
