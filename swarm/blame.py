@@ -40,7 +40,7 @@ class Source(Frozen):
 
     fragment: str
     fragment_sha256: str
-    """Hash of the row in the knowledge base."""
+    """Hash of the row in the knowledge base; empty where the manifest lists no fragments."""
     contract: str
     contract_sha256: str
 
@@ -100,10 +100,10 @@ def blame(engine: Path, place: str, run: Path | None = None) -> Origin:
         work, version = work_of(state, candidate), issue.ckb_version or version
         if not spans:  # a merge of several candidates: its lines are where their authors put them
             spans, at = candidate.submitted.spans, then
-    elif materials.fragments and not spans:
+    elif not spans:  # several candidates, or an author that does not compose: what they started from was composed
         raise UserError(
-            f"{engine.name} was merged from several candidates, and only its run says which line is whose: "
-            f"{folder} is not there; name its folder with --run"
+            f"the manifest of {engine.name} does not say which line came from what, and its run {folder} is not there: "
+            "name its folder with --run"
         )
     return Origin(
         file=file,
@@ -202,8 +202,8 @@ def told(origin: Origin) -> list[str]:
         lines.append("fragment   none: no fragment wrote this line")
     lines.append(f"knowledge  version {origin.ckb_version}")
     if not work:
-        lines.append(f"issue      not known: the run {origin.run} is not below {runs_dir()}; name its folder with --run")
-        return [*lines, f"author     one of {', '.join(origin.authors)}"]
+        unknown = f"not known: the run {origin.run} is not below {runs_dir()}; name its folder with --run"
+        return [*lines, f"issue      {unknown}", f"author     one of {', '.join(origin.authors)}"]
     lines.append(f"issue      {work.issue}: {work.title}")
     lines.append(f"candidate  {work.candidate}, commit {work.commit[:12]} of run {origin.run}")
     return [*lines, f"author     {work.author} {work.model}".rstrip()]

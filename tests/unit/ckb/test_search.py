@@ -28,7 +28,9 @@ def fragment(id: str, of: str, **more: Any) -> Fragment:
 
 CONTRACTS = [
     contract("rope", "Rotary embedding", "Two halves of each head."),
-    contract("paged-cache", "Pages of keys and values", "It holds pages. After the rotary embedding.", layer="framework"),
+    contract(
+        "paged-cache", "Pages of keys and values", "It holds pages. After the rotary embedding.", layer="framework"
+    ),
     contract("scheduler", "Order of requests", decisions={"kv_layout": ("ring", "flat")}, layer="framework"),
     contract("sampler", "From logits to a token", errors=("A temperature below 0 is refused.",)),
     contract("norms", "Root mean square", text="Epsilon stands under the root."),
@@ -161,11 +163,11 @@ def test_words_that_cannot_be_looked_for_are_refused_with_the_numbers(store: Sto
 
 
 def test_a_query_that_is_written_down_wrongly_names_the_field(store: Store) -> None:
-    with pytest.raises(QueryError, match="table: Input should be 'contracts'.*not 'runs'"):
+    with pytest.raises(QueryError, match=r"table: Input should be 'contracts'.*not 'runs'"):
         query_of(words="x", table="runs")
-    with pytest.raises(QueryError, match="layer: .*not 'kernel'"):
+    with pytest.raises(QueryError, match=r"layer: .*not 'kernel'"):
         query_of(layer="kernel")
-    with pytest.raises(QueryError, match="limit: .*not 0"):
+    with pytest.raises(QueryError, match=r"limit: .*not 0"):
         query_of(limit=0)
 
 

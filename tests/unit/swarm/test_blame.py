@@ -18,6 +18,9 @@ from swarm.context import Context, RunFiles
 from swarm.release import Manifest
 from tests.unit.swarm.rehearsal import prepare, rehearse
 
+LABELS = ["fragment", "contract", "knowledge", "issue", "candidate", "author"]
+"""What the lines below the line itself are headed with."""
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Context]:
@@ -154,7 +157,7 @@ def test_where_the_manifest_knows_no_spans_the_candidates_own_are_asked(
     edit(copy, spans=[])
     assert blame(copy, place) == expected
     monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
-    with pytest.raises(UserError, match="does not say which line came from what, and its run .* is not there"):
+    with pytest.raises(UserError, match=r"does not say which line came from what, and its run .* is not there"):
         blame(copy, place)
 
 
@@ -212,7 +215,7 @@ def test_the_command_tells_a_person_and_a_machine(
     assert main(["blame", "tiny", place]) == 0
     output = capsys.readouterr().out.splitlines()
     assert output[0].startswith(f"{place}  def attention(")
-    assert [line.split()[0] for line in output[1:]] == "fragment contract knowledge issue candidate author".split()
+    assert [line.split()[0] for line in output[1:]] == LABELS
     assert output[3] == "knowledge  version 1"
     assert main(["blame", "tiny", place, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == blame(engine, place).model_dump(mode="json")
@@ -224,6 +227,7 @@ def test_the_command_tells_a_person_and_a_machine(
 
 def test_blame_leaves_the_run_as_it_was(engine: Path, context: Context) -> None:
     """A run may be at work while somebody asks: reading must not take it over."""
+
     def listing(files: RunFiles) -> list[tuple[str, int]]:
         return sorted((str(p), p.stat().st_size) for p in files.root.rglob("*") if p.is_file())
 

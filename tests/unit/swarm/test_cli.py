@@ -29,7 +29,19 @@ def test_help_starts_without_any_heavy_import() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-    for command in ("init", "generate", "resume", "status", "report", "serve", "chat", "bench", "blame", "fetch", "doctor"):
+    for command in (
+        "init",
+        "generate",
+        "resume",
+        "status",
+        "report",
+        "serve",
+        "chat",
+        "bench",
+        "blame",
+        "fetch",
+        "doctor",
+    ):
         assert f"\n  {command} " in done.stdout
     assert "..." not in done.stdout.split("Commands:")[1], "a command's summary is longer than its line"
 
