@@ -15,7 +15,7 @@ from ckb.store import Store
 from swarm.blame import blame, told
 from swarm.cli import main
 from swarm.context import Context, RunFiles
-from swarm.release import Manifest
+from swarm.release import Manifest, manifest_of
 from tests.unit.swarm.rehearsal import prepare, rehearse
 
 LABELS = ["fragment", "contract", "knowledge", "issue", "candidate", "author"]
@@ -50,6 +50,23 @@ def copy(engine: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(engine, tmp_path / engine.name))
 
 
+@pytest.fixture
+def composed(context: Context, tmp_path: Path) -> Path:
+    """An engine whose tree is one candidate's answer, so that its manifest has spans; the released one was merged from
+    two, and has none."""
+    merged = [m for m in context.state.merges if context.state.candidates[m.candidate].submitted.tree == m.tree][-1]
+    benchmark = context.state.final_benchmark
+    assert benchmark
+    folder, files = tmp_path / "engine_composed", context.workspace.files(merged.commit)
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    known = manifest_of(context, folder.name, merged, files, benchmark)
+    assert known.spans
+    (folder / "manifest.json").write_text(known.model_dump_json())
+    return folder
+
+
 def manifest(engine: Path) -> Manifest:
     return Manifest.model_validate_json((engine / "manifest.json").read_bytes())
 
@@ -69,10 +86,12 @@ def line_with(engine: Path, file: str, start: str) -> int:
     return next(n for name, n, text in lines(engine) if name == file and text.startswith(start))
 
 
+@pytest.mark.parametrize("kind", ["copy", "composed"])
 def test_a_line_names_the_fragment_that_holds_it_and_the_candidate_that_brought_it(
-    engine: Path, context: Context
+    kind: str, context: Context, request: pytest.FixtureRequest
 ) -> None:
     """A sample of the lines, each looked up in the knowledge base and in the candidate's own tree."""
+    engine: Path = request.getfixturevalue(kind)
     seed = random.randrange(10**6)
     knowledge = read_knowledge_at(Store(context.files.root.parents[1] / "store"), context.plan.ckb_version)
     merged = {m.candidate for m in context.state.merges}
@@ -134,31 +153,31 @@ def test_a_line_that_no_fragment_wrote_says_so(engine: Path) -> None:
 
 
 def test_an_engine_without_its_run_still_names_its_fragments(
-    copy: Path, context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    composed: Path, context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    place = f"kernels.py:{line_with(copy, 'kernels.py', 'def attention(')}"
-    with_run = blame(copy, place)
+    place = f"kernels.py:{line_with(composed, 'kernels.py', 'def attention(')}"
+    with_run = blame(composed, place)
     monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
-    alone = blame(copy, place)
+    alone = blame(composed, place)
     assert with_run.source
     assert alone.source == with_run.source
     assert alone.work is None
     assert (alone.ckb_version, alone.authors) == (1, ("composer",))
     assert "issue      not known: the run rehearsal is not below" in told(alone)[4]
-    assert blame(copy, place, context.files.root) == with_run
+    assert blame(composed, place, context.files.root) == with_run
 
 
 def test_where_the_manifest_knows_no_spans_the_candidates_own_are_asked(
-    copy: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    composed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """So it is for a merge of several candidates."""
-    place = f"kernels.py:{line_with(copy, 'kernels.py', 'def attention(')}"
-    expected = blame(copy, place)
-    edit(copy, spans=[])
-    assert blame(copy, place) == expected
+    place = f"kernels.py:{line_with(composed, 'kernels.py', 'def attention(')}"
+    expected = blame(composed, place)
+    edit(composed, spans=[])
+    assert blame(composed, place) == expected
     monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
     with pytest.raises(UserError, match=r"does not say which line came from what, and its run .* is not there"):
-        blame(copy, place)
+        blame(composed, place)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from swarm.spending import Purse
 from tests.unit.roles.example_briefs import REVIEWER
 from tests.unit.roles.scripted_gateway import ANSWER, Script, query
 
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # transcripts end with their process
+
 
 def test_a_model_looks_up_the_version_that_the_run_is_pinned_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
