@@ -75,7 +75,7 @@ class Hit:
     table: Table
     row: Row
     score: float
-    """BM25 of the words, higher is better; 0 when no words were given."""
+    """BM25 of the words, higher is better; 0 when no words were given. A row that they name stands first whatever it is."""
 
 
 class Search:
@@ -111,18 +111,27 @@ class Search:
         return index
 
     def _ranked(self, text: str) -> Iterator[tuple[int, float]]:
-        """(place in `_rows`, score) of every row with one of the words, the best first."""
-        words = list(dict.fromkeys(word.lower() for word in WORD.findall(text)))
+        """(place in `_rows`, score) of every row with one of the words.
+
+        First those whose whole id the words hold: who names a row wants it, however often others speak of it."""
+        words = words_of(text)
         if not words:
             raise QueryError(f"{text!r} holds no word to look for: letters and digits are")
         if len(words) > MOST_WORDS:
             raise QueryError(f"{len(words)} different words, at most {MOST_WORDS} are looked for: name the subject")
         found = self._index.execute(
-            f"SELECT rowid, -bm25(words, {', '.join(map(str, WEIGHTS))}) AS score FROM words WHERE words MATCH ? "
-            "ORDER BY score DESC, rowid",
-            (" OR ".join(f'"{word}"' for word in words),),  # quoted: AND and NEAR are words like any other
+            f"SELECT rowid, -bm25(words, {', '.join(map(str, WEIGHTS))}) FROM words WHERE words MATCH ?",
+            (" OR ".join(f'"{word}"' for word in sorted(words)),),  # quoted: AND and NEAR are words like any other
         )
-        return ((int(number), float(score)) for number, score in found)
+        named = (
+            (not words_of(self._rows[number][1].id) <= words, -score, number) for number, score in found.fetchall()
+        )
+        return ((number, -score) for _, score, number in sorted(named))
+
+
+def words_of(text: str) -> set[str]:
+    """The different words of a text, as the index cuts it."""
+    return {word.lower() for word in WORD.findall(text)}
 
 
 def usable(row: Row) -> bool:

@@ -62,6 +62,9 @@ def found(store: Store, words: str = "", version: int | None = None, **more: Any
 
 def test_a_row_about_a_thing_stands_before_one_that_mentions_it(store: Store) -> None:
     assert found(store, "rotary embedding") == ["rope", "paged-cache"]
+    named = [(hit.row.id, hit.score) for hit in Search(store).find(Query(words="rope"))]
+    assert [id for id, _ in named] == ["rope", "rope-cuda", "rope-cpu"]
+    assert named[0][1] < named[1][1], "its fragments say the word more often, and the rule is about that"
     hits = Search(store).find(Query(words="rotary embedding"))
     assert hits[0].score > hits[1].score > 0
     assert [hit.table for hit in hits] == ["contracts", "contracts"]
