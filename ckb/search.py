@@ -75,7 +75,7 @@ class Hit:
     table: Table
     row: Row
     score: float
-    """BM25 of the words, higher is better; 0 when no words were given. A row that they name stands first whatever it is."""
+    """BM25 of the words, higher is better, though a row that they name stands first; 0 when no words were given."""
 
 
 class Search:
@@ -121,7 +121,7 @@ class Search:
             raise QueryError(f"{len(words)} different words, at most {MOST_WORDS} are looked for: name the subject")
         found = self._index.execute(
             f"SELECT rowid, -bm25(words, {', '.join(map(str, WEIGHTS))}) FROM words WHERE words MATCH ?",
-            (" OR ".join(f'"{word}"' for word in sorted(words)),),  # quoted: AND and NEAR are words like any other
+            (" OR ".join(sorted(words)),),  # in lower case AND and NEAR are words like any other
         )
         named = (
             (not words_of(self._rows[number][1].id) <= words, -score, number) for number, score in found.fetchall()
