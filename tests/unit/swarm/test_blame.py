@@ -11,11 +11,16 @@ import pytest
 
 from ckb.build import read_knowledge_at
 from ckb.errors import UserError
+from ckb.hashing import sha256
 from ckb.store import Store
+from roles.briefs import Span
+from swarm import events as e
 from swarm.blame import blame, told
 from swarm.cli import main
 from swarm.context import Context, RunFiles
+from swarm.journal import Journal
 from swarm.release import Manifest, manifest_of
+from swarm.workspace import Workspace
 from tests.unit.swarm.rehearsal import prepare, rehearse
 
 LABELS = ["fragment", "contract", "knowledge", "issue", "candidate", "author"]
@@ -253,3 +258,35 @@ def test_blame_leaves_the_run_as_it_was(engine: Path, context: Context) -> None:
     before = listing(context.files)
     blame(engine, "model.py:5")
     assert listing(context.files) == before
+
+
+def test_a_line_that_moved_in_a_merge_is_looked_up_where_its_author_put_it(tmp_path: Path) -> None:
+    """Two candidates of one base: the second one writes above what the first one wrote."""
+    workspace, journal = Workspace(tmp_path), Journal(tmp_path)
+    below, above = "a = 1\nb = 2\nc = 3\n", "# new\n# new too\na = 1\nb = 2\nc = 3\n"
+    for name, text, span in (("s1-c0", below, (3, 3)), ("r1-1-c0", above, (1, 2))):
+        issue = name.removesuffix("-c0")
+        base = workspace.tip()
+        journal.append(e.IssueOpened(issue=e.Issue(id=issue, stage="model", title=name, base=base), ckb_version=5))
+        made = workspace.commit(f"candidate/{name}", base, {"model.py": text}, name)
+        spans = (Span(file="model.py", first=span[0], last=span[1], contract="c", fragment=f"of-{name}"),)
+        fields = {"branch": made.branch, "commit": made.commit, "tree": made.tree, "lines": made.lines, "spans": spans}
+        journal.append(
+            e.CandidateSubmitted(
+                candidate=name, issue=issue, attempt=1, author="composer", choices={}, summary="s", **fields
+            )
+        )
+        merged = workspace.merge(made.commit, "m", f"merge/{name}")
+        workspace.advance(merged.commit, base)
+        journal.append(e.Merged(candidate=name, commit=merged.commit, tree=merged.tree, choices={}))
+    workspace.close()
+    engine = tmp_path / "engine"
+    engine.mkdir()
+    (engine / "model.py").write_text(above)
+    known = {"run": "r", "commit": merged.commit, "ckb_version": 1, "authors": ["composer"], "spans": []}
+    hashes = {"contracts": {}, "fragments": {}, "files": {"model.py": sha256(above.encode())}}
+    (engine / "manifest.json").write_text(json.dumps(known | hashes))
+    origins = [blame(engine, f"model.py:{line}", tmp_path) for line in range(1, 6)]
+    found = [(o.work and o.work.candidate, o.source and o.source.fragment, o.ckb_version) for o in origins]
+    first, second = ("s1-c0", None, 5), ("r1-1-c0", "of-r1-1-c0", 5)
+    assert found == [second, second, first, first, ("s1-c0", "of-s1-c0", 5)]
