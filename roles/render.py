@@ -6,7 +6,7 @@ brief doesn't have is an error, never an empty string.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ckb.audit import ENGINE_LIBRARIES
 from ckb.constants import constants
+from ckb.records import Row
+from ckb.search import FILING, Hit
 from roles.author import ANSWERS, AnyBrief
 from roles.briefs import ImplementerBrief
 from roles.checks import ENGINE_MODULES
@@ -38,6 +40,12 @@ def to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def fields(row: Row) -> str:
+    """What a row says, without where it is filed and who wrote it."""
+    said = row.model_dump(mode="json", exclude=FILING, exclude_defaults=True)
+    return json.dumps(said, ensure_ascii=False, indent=1)
+
+
 @cache
 def environment(folder: Path = PROMPTS) -> Environment:
     env = Environment(
@@ -47,7 +55,7 @@ def environment(folder: Path = PROMPTS) -> Environment:
         lstrip_blocks=True,
         autoescape=False,
     )
-    env.filters |= {"fence": fence, "numbered": numbered, "json": to_json}
+    env.filters |= {"fence": fence, "numbered": numbered, "json": to_json, "fields": fields}
     env.globals["parts"] = env.get_template("_parts.md").module
     return env
 
@@ -59,6 +67,11 @@ def render_prompt(name: str, variables: Mapping[str, object], folder: Path = PRO
         "".join(template.blocks[block](template.new_context(dict(variables)))) for block in ("system", "user")
     )
     return Message(role="system", content=system.strip()), Message(role="user", content=user.strip())
+
+
+def render_knowledge(version: int, hits: Sequence[Hit]) -> str:
+    """Rows of the knowledge base as a role reads them."""
+    return environment().get_template("_knowledge.md").render(version=version, hits=hits).strip()
 
 
 def render(brief: AnyBrief) -> tuple[Message, ...]:

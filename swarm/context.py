@@ -185,7 +185,7 @@ class Context:
     def open_issue(self, issue: e.Issue) -> IssueState:
         """Opens an issue, or returns the one of that id that is open already: its base is where it started."""
         if issue.id not in self.state.issues:
-            self.journal.append(e.IssueOpened(issue=issue))
+            self.journal.append(e.IssueOpened(issue=issue, ckb_version=self.knowledge.version))
         return self.state.issues[issue.id]
 
     def close_issue(self, issue: e.Issue, outcome: e.IssueOutcome) -> None:

@@ -7,6 +7,7 @@ made anew and its call is made once more: no call of theirs leaves anything behi
 import errno
 import threading
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +16,8 @@ from ray.exceptions import RayActorError, RayTaskError
 
 from ckb.consolidate import Consolidation, Consolidator, Lessons
 from ckb.errors import UserError
+from ckb.search import Search
+from ckb.store import Store
 from gpu_actors.device import Device
 from gpu_actors.jobs import Benchmark, BenchmarkJob, EngineJob, Profile, Verdict, VerifyJob
 from roles.author import Answer, AnyBrief, Author, Usage
@@ -78,8 +81,10 @@ class RemotePurse:
 class RoleWorker:
     """Answers the briefs of every role that one author answers for."""
 
-    def __init__(self, author: AuthorConfig, transcripts: str, purse: RemotePurse | Purse | None):
+    def __init__(self, author: AuthorConfig, transcripts: str, purse: RemotePurse | Purse | None, ckb_version: int):
+        """`ckb_version`: what the run is pinned to, and so all that its authors can look up."""
         self._config = author
+        self._ckb_version = ckb_version
         self._transcripts = Path(transcripts)
         self._purse = purse
         self._authors: dict[RoleName, Author] = {}
@@ -92,8 +97,14 @@ class RoleWorker:
                 budget=self._purse or Spending(0, 0),
                 transcript=Transcript(self._transcripts / f"{brief.role}.jsonl"),
                 home=home(),
+                library=self._library,
             )
         return self._authors[brief.role].answer(brief)
+
+    @cached_property
+    def _library(self) -> Search | None:
+        """One for all roles of the worker. The other authors know nothing but their briefs."""
+        return Search(Store(store_dir()), self._ckb_version) if isinstance(self._config, LitellmSettings) else None
 
     def __repr__(self) -> str:
         return f"author {self._config.kind}"
@@ -110,6 +121,7 @@ class RayCrew:
         """`now`: the file that says what is being done. `ledger`: the file of what providers were paid."""
         self._target = target
         self._at_once = verdicts_at_once(target, plan)
+        self._ckb_version = plan.ckb_version
         self._transcripts = str(transcripts)
         self._now = now
         self._purse = None
@@ -184,7 +196,7 @@ class RayCrew:
             return free.pop() if free else self._make_worker(author)
 
     def _make_worker(self, author: AuthorConfig) -> Any:
-        return ray.remote(num_cpus=0)(RoleWorker).remote(author, self._transcripts, self._purse)
+        return ray.remote(num_cpus=0)(RoleWorker).remote(author, self._transcripts, self._purse, self._ckb_version)
 
     def _start_one(self) -> None:
         """A worker of the default author, which starts beside what comes next."""

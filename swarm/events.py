@@ -64,6 +64,9 @@ class Issue(Frozen):
 class IssueOpened(Event):
     kind: Literal["issue_opened"] = "issue_opened"
     issue: Issue
+    ckb_version: int | None = None
+    """Version of the knowledge base that the issue's roles read and query; None in journals from before this field: the
+    plan's, as for all issues of one run so far."""
 
 
 class CandidateSubmitted(Event):

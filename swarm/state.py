@@ -48,6 +48,8 @@ class Candidate:
 @dataclass
 class IssueState:
     issue: e.Issue
+    ckb_version: int | None = None
+    """As its event says."""
     candidates: dict[str, Candidate] = field(default_factory=dict)
     analysis: e.FailureAnalysed | None = None
     closed: e.IssueClosed | None = None
@@ -166,8 +168,8 @@ class RunState:
                 self.started = self.started or event
             case e.PlanFrozen():
                 self.plan = event
-            case e.IssueOpened(issue=issue):
-                self.issues.setdefault(issue.id, IssueState(issue))
+            case e.IssueOpened(issue=issue, ckb_version=version):
+                self.issues.setdefault(issue.id, IssueState(issue, version))
             case e.CandidateSubmitted():
                 self._submit(event)
             case e.CandidateReviewed(candidate=name, findings=findings):

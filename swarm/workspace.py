@@ -56,6 +56,15 @@ class Committed:
     lines: int
 
 
+@dataclass(frozen=True)
+class Written:
+    """The commit that brought a line, and where the line stood in it."""
+
+    commit: str
+    file: str
+    line: int
+
+
 class Workspace:
     """Branches, worktrees and merges of one run. Git's locks are not made for many writers: one operation at a time."""
 
@@ -92,6 +101,14 @@ class Workspace:
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             files = [(member.name, archive.extractfile(member)) for member in archive if member.isfile()]
             return {name: file.read().decode() for name, file in files if file}
+
+    def written(self, commit: str, file: str, line: int) -> Written:
+        """Who brought the line that stands at `line` of a file of a commit."""
+        with self._lock:
+            told = self.repo.git.blame(commit, "--", file, porcelain=True, L=f"{line},{line}")
+        head, *rest = told.split("\n")
+        name = next(text.removeprefix("filename ") for text in rest if text.startswith("filename "))
+        return Written(commit=head.split()[0], file=name, line=int(head.split()[1]))
 
     def commit(self, branch: str, base: str, files: dict[str, str], message: str) -> Committed:
         """Writes a whole tree on a branch that starts at `base`, in a worktree of its own.

@@ -8,6 +8,7 @@ from roles.authors.litellm_author import LitellmAuthor
 from roles.authors.replay import ReplayAuthor
 from roles.budget import Budget
 from roles.completion import Gateway
+from roles.library import Library
 from roles.settings import AuthorConfig, ComposerSettings, LitellmSettings, ReplaySettings
 from roles.transcript import Recorded, Transcript
 
@@ -19,8 +20,10 @@ def make_author(
     budget: Budget,
     transcript: Transcript | None = None,
     home: Path = Path(),
+    library: Library | None = None,
 ) -> Author:
-    """The author of one configuration. `home` is where relative transcript paths start.
+    """The author of one configuration. `home` is where relative transcript paths start, `library` what a model may look
+    up besides its brief.
 
     Raises AuthorError for a model without a gateway, TranscriptError for a transcript that can't be read.
     """
@@ -33,5 +36,5 @@ def make_author(
         case LitellmSettings() if gateway is None:
             raise AuthorError(f"the model {config.model!r} needs a gateway, and this run has none")
         case LitellmSettings():
-            author = LitellmAuthor(config, gateway, budget, transcript)
+            author = LitellmAuthor(config, gateway, budget, transcript, library=library)
     return Recorded(author, transcript) if transcript else author

@@ -7,6 +7,7 @@ from roles.author import Answer, AnyBrief, NoAnswer, Usage
 from roles.authors.calls import Calls, Tally
 from roles.budget import Budget
 from roles.completion import CompletionReply, Gateway, Message
+from roles.library import Library, LibraryDesk
 from roles.render import render
 from roles.replies import Turn, desk_for
 from roles.settings import LitellmSettings
@@ -28,14 +29,19 @@ class LitellmAuthor:
         budget: Budget,
         transcript: Transcript | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        library: Library | None = None,
     ):
+        """`library`: what the model may look up besides its brief; None: nothing."""
         self._settings = settings
         self._calls = Calls(settings, gateway, budget, sleep)
         self._transcript = transcript
+        self._library = library
 
     def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]:
         """Raises AuthorError when the model can't be reached, NoAnswer when it breaks the format or never finishes."""
         desk = desk_for(brief)
+        if self._library:
+            desk = LibraryDesk(desk, brief, self._library)
         tally = Tally()
         sent = render(brief)
         messages: tuple[Message, ...] = ()

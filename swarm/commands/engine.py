@@ -1,4 +1,4 @@
-"""Commands on a released engine: serve, chat, bench."""
+"""Commands on a released engine: serve, chat, bench, blame."""
 
 import sys
 from pathlib import Path
@@ -88,6 +88,28 @@ def bench(
         print(benchmark.model_dump_json(indent=1))
     else:
         show(summary_table(benchmark, facts))
+
+
+@app.command()
+def blame(
+    engine: Engine,
+    place: Annotated[str, typer.Argument(metavar="FILE:LINE", help="model.py:41")],
+    run: Annotated[str | None, typer.Option(help="Folder of the engine's run; default: below runs/")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable")] = False,
+) -> None:
+    """Show where a line of an engine came from.
+
+    Fragment, contract and version of the knowledge base; issue, candidate and author."""
+    from swarm import blame as origins
+    from swarm.commands.run import find_run
+    from swarm.engines import find_engine
+    from swarm.tables import show
+
+    origin = origins.blame(find_engine(engine), place, find_run(run) if run else None)
+    if as_json:
+        print(origin.model_dump_json(indent=1))
+    else:
+        show(*origins.told(origin))
 
 
 def warn_if_changed(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Commands on the knowledge base: ckb log, show, build, lint, diff, verify, blame."""
+"""Commands on the knowledge base: ckb log, show, find, build, lint, diff, verify, blame."""
 
 import json
 from typing import TYPE_CHECKING, Annotated
@@ -67,6 +67,34 @@ def show(
         print(json.dumps(record.model_dump(mode="json"), indent=2, ensure_ascii=False))
         return
     show_parts(listing)
+
+
+@app.command()
+def find(
+    words: Annotated[list[str], typer.Argument(metavar="WORDS", help="Rows with any of them, the best first")],
+    layer: Annotated[str | None, typer.Option(help="Only rows of this layer")] = None,
+    table: Annotated[str | None, typer.Option(help="Only rows of this table")] = None,
+    at: At = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The version and the rows whole, machine-readable")] = False,
+) -> None:
+    """Look for verified knowledge by words.
+
+    It finds what roles find: contracts, fragments, models, platforms, and experience that is no draft."""
+    from ckb.search import Search, query_of
+    from ckb.views import headline
+    from swarm.tables import plain_table
+    from swarm.tables import show as show_parts
+
+    search = Search(open_store(), version_of(at))
+    hits = search.find(query_of(words=" ".join(words), layer=layer, table=table))
+    if as_json:
+        rows = [{"table": h.table, "score": h.score, "row": h.row.model_dump(mode="json")} for h in hits]
+        print(json.dumps({"version": search.version, "hits": rows}, indent=2, ensure_ascii=False))
+        return
+    listing = plain_table("table", "id", "score", "what it says")
+    for hit in hits:
+        listing.add_row(hit.table, hit.row.id, f"{hit.score:.1f}", headline(hit.row))
+    show_parts(listing, f"{len(hits)} rows of version {search.version}")
 
 
 @app.command()

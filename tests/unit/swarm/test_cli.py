@@ -30,7 +30,19 @@ def test_help_starts_without_any_heavy_import() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-    for command in ("init", "generate", "resume", "status", "report", "serve", "chat", "bench", "fetch", "doctor"):
+    for command in (
+        "init",
+        "generate",
+        "resume",
+        "status",
+        "report",
+        "serve",
+        "chat",
+        "bench",
+        "blame",
+        "fetch",
+        "doctor",
+    ):
         assert f"\n  {command} " in done.stdout
     assert "..." not in done.stdout.split("Commands:")[1], "a command's summary is longer than its line"
 
@@ -115,3 +127,27 @@ def test_an_interrupt_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFi
         with pytest.raises(KeyboardInterrupt), resumable(tmp_path):
             raise KeyboardInterrupt
         assert says in capsys.readouterr().err
+
+
+def test_knowledge_is_found_by_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ckb", "build"]) == 0
+    capsys.readouterr()
+    assert main(["ckb", "find", "rotary", "embedding"]) == 0
+    output = capsys.readouterr().out
+    assert output.splitlines()[0].split() == ["table", "id", "score", "what", "it", "says"]
+    assert ["contracts", "rope"] in [line.split()[:2] for line in output.splitlines()]
+    assert output.splitlines()[-1].endswith(" rows of version 1")
+    assert main(["ckb", "find", "rotary embedding", "--table", "contracts", "--at", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["version"] == 1
+    assert {hit["table"] for hit in found["hits"]} == {"contracts"}
+    assert found["hits"][0]["row"]["id"] == "rope"
+    assert found["hits"][0]["score"] >= found["hits"][-1]["score"] > 0
+    for arguments, message in (
+        (["rope", "--layer", "kernel"], "layer: Input should be 'contract'"),
+        (["rope", "--table", "runs"], "table: Input should be 'contracts'"),
+        (["()"], "holds no word"),
+        (["rope", "--at", "9"], "9"),
+    ):
+        assert main(["ckb", "find", *arguments]) == 2
+        assert message in capsys.readouterr().err

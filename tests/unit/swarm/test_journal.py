@@ -76,3 +76,15 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
     with pytest.raises(JournalError, match="format 2, this version reads 1"):
         read_events(tmp_path)
+
+
+def test_an_issue_says_which_knowledge_it_was_worked_on_and_older_journals_still_read(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append(opened(1).model_copy(update={"ckb_version": 7}))
+    journal.append(opened(2))
+    path = epoch_file(tmp_path / "journal", 1)
+    path.write_text(path.read_text().replace(',"ckb_version":null', ""))
+    assert '"ckb_version":7' in path.read_text()
+    assert path.read_text().count("ckb_version") == 1, "the second line is of a journal from before the field"
+    issues = Journal(tmp_path).state.issues
+    assert (issues["r1-1"].ckb_version, issues["r2-1"].ckb_version) == (7, None)

@@ -121,3 +121,11 @@ def test_a_hard_limit_in_a_round_ends_the_search_and_not_the_engine(
     assert state.released
     assert all(candidate.decided for candidate in state.candidates.values())
     assert all(issue.closed for issue in state.issues.values())
+
+
+def test_every_issue_names_the_knowledge_of_the_plan_and_not_the_newest(whole: tuple[Path, RunFiles, str]) -> None:
+    home, files, _ = whole
+    versions = [event.ckb_version for event in read_events(files.root) if event.kind == "issue_opened"]
+    assert set(versions) == {files.read_plan().ckb_version} == {1}
+    assert len(versions) > 4, "issues of rounds too"
+    assert Store(home / "store").latest == 2
