@@ -161,7 +161,7 @@ def _hashes(source: str) -> list[int | None] | None:
         with warnings.catch_warnings():  # of other people's escape sequences
             warnings.simplefilter("ignore")
             return shingles(normalised(source))
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two for brackets nested too deep
         return None
 
 

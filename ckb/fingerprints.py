@@ -202,7 +202,7 @@ def copied_spans(files: Mapping[str, str], table: pa.Table | None = None) -> lis
 def _parsed(source: str) -> list[Line]:
     try:
         return normalised(source)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two for brackets nested too deep
         return []
 
 

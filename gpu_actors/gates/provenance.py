@@ -25,8 +25,8 @@ def tree(subject: Subject) -> Finding:
         lines += len(source.splitlines())
         try:
             ast.parse(source)
-        except (SyntaxError, ValueError) as error:
-            return failed(f"{path.name} does not parse: {error}")
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deep
+            return failed(f"{path.name} does not parse: {str(error) or type(error).__name__}")
     if not lines or lines > LINE_LIMIT:
         return failed(f"the tree has {lines:,} lines of Python; the limit is {LINE_LIMIT:,}, and there must be some")
     return passed(f"tree {found[:12]}, {lines} lines of at most {LINE_LIMIT}", lines=lines)

@@ -251,6 +251,13 @@ def test_a_file_that_the_trees_hash_does_not_cover_fails_the_tree(work: Path) ->
     assert "link.py" in verdict.failures[0].summary
 
 
+def test_a_tower_of_brackets_fails_the_tree_and_not_the_verifier(work: Path) -> None:
+    tree = tiny.write_engine(work / "trees" / "tower", "llama", {})
+    (tree / "deep.py").write_text("-" * 100_000 + "1\n")
+    verdict = Verifier(work / "cache").verify(tiny.verify_job(tiny.engine_job(tree, work / "llama"), levels=("L0",)))
+    assert [gate.gate for gate in verdict.failures] == ["tree", "audit"], lines(verdict)
+
+
 def test_a_tree_with_a_copied_function_is_rejected_unread_with_each_span_named(work: Path) -> None:
     tree = tiny.write_engine(work / "trees" / "copied", "llama", {})
     text = (tree / "model.py").read_text()
