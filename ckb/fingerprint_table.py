@@ -3,7 +3,6 @@
 A release is a wheel, a source distribution, or the folder of an installed package with its metadata beside it.
 """
 
-import os
 import sysconfig
 import tarfile
 import warnings
@@ -115,7 +114,7 @@ def _wanted(name: str) -> bool:
 def _name_and_version(path: Path, members: Mapping[str, bytes]) -> tuple[str, str]:
     heads = [name for name in members if not name.endswith(".py")]
     if not heads:
-        raise UserError(f"{path} has neither METADATA nor PKG-INFO among its {len(members)} files: which release is it?")
+        raise UserError(f"{path} has neither METADATA nor PKG-INFO among its {len(members)} files")
     head = BytesHeaderParser().parsebytes(members[min(heads, key=lambda name: (name.count("/"), name))])
     return str(head["Name"]).lower().replace("-", "_"), str(head["Version"])
 
@@ -133,7 +132,7 @@ def common_hashes() -> frozenset[int]:
     count and not the winnowed ones only. Raises UserError if one isn't installed."""
     paths = sysconfig.get_paths()
     library, site = Path(paths["stdlib"]), Path(paths["purelib"])
-    projects = {"python": [library / name for name in os.listdir(library) if not name.endswith("-packages")]}
+    projects = {"python": [path for path in library.iterdir() if not path.name.endswith("-packages")]}
     for name in INDEPENDENT:
         if not (site / name).is_dir():
             raise UserError(f"{name} isn't installed in {site}, and without it other spans would be common")

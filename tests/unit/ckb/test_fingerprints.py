@@ -189,8 +189,9 @@ OTHER = CODE.replace("+", "-")
 
 def wheel(folder: Path, name: str, release: str, files: Mapping[str, str]) -> Path:
     path = folder / f"{name}-{release}-py3-none-any.whl"
+    head = f"Metadata-Version: 2.1\nName: {name}\nVersion: {release}\n"
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(f"{name}-{release}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {release}\n")
+        archive.writestr(f"{name}-{release}.dist-info/METADATA", head)
         for file, text in files.items():
             archive.writestr(file, text)
     return path
@@ -215,7 +216,8 @@ def test_a_table_is_built_from_wheels_and_sdists_and_only_of_the_globs(tmp_path:
     table, done = tables.merged(SCHEMA.empty_table(), [one, two], ())
     tables.write_table(table, tmp_path / "t.parquet")
     table = read_table(tmp_path / "t.parquet")
-    assert [item.kept for item in done] == [sum(r["project"] == p for r in table.to_pylist()) for p in ("vllm", "sglang")]
+    held = [row["project"] for row in table.to_pylist()]
+    assert [item.kept for item in done] == [held.count("vllm"), held.count("sglang")]
     (span,) = copied_spans({"x.py": CODE}, table)
     assert (span.project, span.release, span.source) == ("vllm", "1.0", "vllm/v1/core/sched.py")
     assert span.first <= WINDOW
