@@ -29,14 +29,15 @@ GLOBS: Mapping[str, tuple[str, ...]] = {
     ),
     "vllm": (
         "model_executor/*.py", "attention/*.py", "core/*.py", "engine/*.py", "executor/*.py", "worker/*.py",
-        "spec_decode/*.py", "distributed/*.py", "device_allocator/*.py", "compilation/*.py", "v1/*.py",
-        "transformers_utils/detokenizer*.py",
+        "spec_decode/*.py", "distributed/*.py", "device_allocator/*.py", "compilation/*.py", "v1/*.py", "models/*.py",
+        "kernels/*.py", "ir/*.py", "transformers_utils/detokenizer*.py",
     ),
     "sglang": tuple(
         f"srt/{part}/*.py"
         for part in (
             "layers", "models", "managers", "mem_cache", "model_executor", "model_loader", "sampling", "speculative",
-            "constrained", "distributed", "disaggregation", "batch_overlap", "compilation",
+            "constrained", "distributed", "disaggregation", "batch_overlap", "compilation", "batch_invariant_ops",
+            "hardware_backend",
         )
     ),
     "lmdeploy": ("pytorch/*.py", "turbomind/*.py"),
@@ -193,7 +194,7 @@ def stored(path: Path) -> pa.Table:
     if not path.exists():
         return SCHEMA.empty_table()
     try:
-        found = pq.read_table(path)
+        found = pq.ParquetFile(path).read()
     except pa.ArrowInvalid as error:
         raise UserError(f"{path} is no table of fingerprints: {error}") from error
     if found.schema.names != SCHEMA.names:

@@ -32,7 +32,7 @@ SHINGLE = SPAN - WINDOW + 1
 """Normalised lines of one hash: no shorter span is ever reported."""
 LINE_NODES = 12
 """A longer statement counts as several normalised lines, as it would when it is written in lines of 90 characters."""
-TELLING_NODES = 30
+TELLING_NODES = 26
 """Nodes that the different lines of a shingle must have. Below it is `self.a = a` again and again, which says nothing
 of where it comes from."""
 HASH_BYTES = 6
@@ -181,7 +181,7 @@ def committed() -> pa.Table:
 
 def read_table(path: Path) -> pa.Table:
     """A table of fingerprints. Raises ValueError for one without rows, against which every tree would pass."""
-    table = pq.read_table(path)
+    table = pq.ParquetFile(path).read()
     if not table.num_rows:
         raise ValueError(f"{path} holds no fingerprints: no copy could be found with it")
     return table

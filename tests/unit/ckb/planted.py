@@ -8,7 +8,7 @@ import tokenize
 from importlib.util import find_spec
 from pathlib import Path
 
-WORDS = "amber birch cedar delta ember fjord grove heron ivory jetty kelp larch maple north ocean pearl".split()
+WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "ivory", "jetty", "kelp", "larch")
 LIBRARIES = {"torch", "nn", "F", "math", "self"} | set(dir(builtins))
 SOURCES = (
     "models/llama/modeling_llama.py", "models/gpt_oss/modeling_gpt_oss.py", "models/gemma3/modeling_gemma3.py",

@@ -256,7 +256,7 @@ def test_common_is_what_two_projects_beside_a_framework_hold(tmp_path: Path, mon
     monkeypatch.setattr(tables, "INDEPENDENT", ("one", "two", "three"))
     assert tables.common_hashes() == set(shingles(normalised(CODE)))
     monkeypatch.setattr(tables, "INDEPENDENT", ("one", "absent"))
-    with pytest.raises(UserError, match="absent isn't installed in .*site"):
+    with pytest.raises(UserError, match=r"absent isn't installed in .*site"):
         tables.common_hashes()
 
 
