@@ -34,7 +34,7 @@ LINE_NODES = 12
 """A longer statement counts as several normalised lines, as it would when it is written in lines of 90 characters."""
 TELLING_NODES = 26
 """Nodes that the different lines of a shingle must have. Below it is `self.a = a` again and again, which says nothing
-of where it comes from. 26 is measured: with 30, 7 of 285 functions of transformers with 8 lines or more are missed, with
+of where it comes from. 26 is measured: 30 misses 7 of 285 functions of transformers that have 8 lines or more, and with
 22 some of what others wrote by hand is taken for a copy."""
 HASH_BYTES = 6
 """A tree of 1,000 shingles meets one of 500,000 hashes by chance once in half a million trees."""
