@@ -23,7 +23,13 @@ SERVER_ONLY = frozenset({"subprocess", "socket", "socketserver"})
 EXECUTES = frozenset({"exec", "eval", "compile", "builtins.exec", "builtins.eval", "builtins.compile"})
 STARTS = ("os.system", "os.popen", "os.exec", "os.spawn", "os.posix_spawn", "os.fork", "pty.spawn")
 TAMPERS = frozenset({"sys.path", "sys.modules", "sys.meta_path", "sys.path_hooks", "__builtins__", "builtins.__dict__"})
-LOADS = ("builtins", "importlib.util", "importlib.machinery", "imp", "runpy", "zipimport", "pkgutil")
+LOADS = (
+    "builtins", "importlib.util", "importlib.machinery", "imp", "runpy", "zipimport", "pkgutil", "pickle", "marshal",
+    "shelve", "code", "codeop", "timeit", "pydoc", "doctest", "cProfile", "profile", "pdb", "bdb", "trace",
+)  # fmt: skip
+"""Modules that import by path, or run what a text or data says."""
+BY_NAME = ("ctypes.cdll.", "ctypes.pydll.")
+"""`ctypes.cdll.name` and `ctypes.cdll[name]` load a shared object."""
 DYNAMIC = frozenset({"__import__", "builtins.__import__", "importlib.import_module", "importlib.__import__"})
 LIBRARIES = ("CDLL", "PyDLL", "WinDLL", "OleDLL", "cdll.LoadLibrary", "pydll.LoadLibrary")
 NATIVE = frozenset({f"ctypes.{name}" for name in LIBRARIES} | {"torch.ops.load_library", "torch.classes.load_library"})
@@ -73,9 +79,11 @@ def source_violations(source: str, file: str, allowed: Collection[str] = ()) -> 
     """What is wrong with one module."""
     try:
         module = Module(source)
+        found = [*_import_violations(module, file, allowed), *_use_violations(module)]
     except (SyntaxError, ValueError) as error:
         return [Violation(file, getattr(error, "lineno", None) or 0, f"does not parse: {error}")]
-    found = [*_import_violations(module, file, allowed), *_use_violations(module)]
+    except (RecursionError, MemoryError):  # what the parser, or a walk over its tree, says of a tower of brackets
+        return [Violation(file, 0, "does not parse: it is nested too deep")]
     return [Violation(file, line, what) for line, what in sorted(set(found))]
 
 
@@ -105,6 +113,8 @@ def _use_violations(module: "Module") -> Iterator[tuple[int, str]]:
             yield line, f"uses {name}: it changes what an import finds"
         elif name.startswith(STARTS):
             yield line, f"uses {name}: it starts another program"
+        elif name.startswith(BY_NAME) and name not in NATIVE:
+            yield line, f"uses {name}: it loads a shared object by its name"
         elif name in DYNAMIC and line not in module.constant_imports:
             yield line, f"uses {name} other than with a constant name"
     for call in module.calls:
@@ -144,7 +154,7 @@ class Module:
         self.names = [
             (name, node.lineno)
             for node in nodes
-            if isinstance(node, ast.Name | ast.Attribute | ast.Call) and (name := self.dotted(node))
+            if isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call) and (name := self.dotted(node))
         ]
 
     def dotted(self, node: ast.expr) -> str | None:
@@ -153,6 +163,9 @@ class Module:
             case ast.Name(id=name):
                 return self._aliases.get(name, name)
             case ast.Attribute(value=value, attr=attr):
+                base = self.dotted(value)
+                return f"{base}.{attr}" if base else None
+            case ast.Subscript(value=value, slice=ast.Constant(value=str(attr))):
                 base = self.dotted(value)
                 return f"{base}.{attr}" if base else None
             case ast.Call(func=ast.Name(id="getattr"), args=[value, ast.Constant(value=str(attr)), *_]):

@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 from ckb.audit import violations
+from ckb.fingerprints import copied_spans
 from ckb.hashing import tree_files, tree_sha256
 from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
 from gpu_actors.sandbox import FORBIDDEN_PACKAGES
@@ -24,8 +25,8 @@ def tree(subject: Subject) -> Finding:
         lines += len(source.splitlines())
         try:
             ast.parse(source)
-        except (SyntaxError, ValueError) as error:
-            return failed(f"{path.name} does not parse: {error}")
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deep
+            return failed(f"{path.name} does not parse: {str(error) or type(error).__name__}")
     if not lines or lines > LINE_LIMIT:
         return failed(f"the tree has {lines:,} lines of Python; the limit is {LINE_LIMIT:,}, and there must be some")
     return passed(f"tree {found[:12]}, {lines} lines of at most {LINE_LIMIT}", lines=lines)
@@ -64,8 +65,19 @@ def audit(subject: Subject) -> Finding:
     return passed(f"nothing but the standard library, an engine's libraries and {operators}")
 
 
+def copied(subject: Subject) -> Finding:
+    """That no span of 8 or more normalised lines is a pinned framework release's (ckb.fingerprints)."""
+    root = subject.tree_dir
+    paths = tree_files(root)
+    files = {p.relative_to(root).as_posix(): p.read_text(encoding="utf-8", errors="replace") for p in paths}
+    if spans := [str(span) for span in copied_spans(files)]:
+        return failed(f"{len(spans)} copied span(s): {'; '.join(spans)}", spans=spans)
+    return passed(f"no span of {len(files)} files is in the table of fingerprints")
+
+
 STATIC = (
     Gate("tree", "provenance", "execution", tree, level="L0"),
     Gate("audit", "provenance", "execution", audit, level="L0"),
+    Gate("copied", "provenance", "execution", copied, level="L0"),
 )
 RUNTIME = (Gate("loaded_modules", "provenance", "execution", loaded_modules, level="L0"),)

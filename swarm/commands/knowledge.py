@@ -1,6 +1,8 @@
-"""Commands on the knowledge base: ckb log, show, find, build, lint, diff, verify, blame."""
+"""Commands on the knowledge base: ckb log, show, find, build, lint, diff, verify, blame, fingerprints."""
 
 import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -160,3 +162,28 @@ def verify() -> None:
         print("\n".join(faults))
         raise typer.Exit(1)
     print("every file is as its manifest says")
+
+
+@app.command()
+def fingerprints(
+    releases: Annotated[list[Path], typer.Argument(metavar="WHEEL...", help="Wheels, sdists or installed packages")],
+    into: Annotated[Path | None, typer.Option(help="The table to change; default: the one that ships")] = None,
+) -> None:
+    """Merge the fingerprints of framework releases into the table for copied spans."""
+    from ckb import fingerprint_table
+    from ckb.fingerprints import TABLE
+    from swarm.tables import plain_table
+    from swarm.tables import show as show_parts
+
+    path = into or TABLE
+    before = fingerprint_table.stored(path)
+    read = [fingerprint_table.read_release(release) for release in releases]
+    print("a minute: which spans do independent projects share", file=sys.stderr)
+    after, done = fingerprint_table.merged(before, read, fingerprint_table.common_hashes())
+    fingerprint_table.write_table(after, path)
+    listing = plain_table("project", "release", "files", "not parsed", "fingerprints", "common, left out")
+    for item in done:
+        numbers = (len(item.release.files), len(item.unparsed), item.kept, item.common)
+        listing.add_row(item.release.project, item.release.version, *(f"{number:,}" for number in numbers))
+    show_parts(listing)
+    print(f"{path}: {after.num_rows:,} fingerprints, {path.stat().st_size:,} bytes")

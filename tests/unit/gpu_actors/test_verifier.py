@@ -2,6 +2,8 @@
 
 import http.server
 import json
+import random
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ from gpu_actors.jobs import Verdict, VerifyJob
 from gpu_actors.reference import Reference
 from gpu_actors.sandbox import UNTIMED
 from gpu_actors.verifier import Verifier, check, confinement
+from tests.unit.ckb.planted import chosen, disguised
 from tests.unit.gpu_actors import tiny
 
 BUILT = ("execution", "model", "integration")
@@ -223,7 +226,7 @@ def test_the_server_gate_hears_a_truncated_stream(work: Path) -> None:
 
 def test_a_tree_that_hangs_is_ended_at_the_deadline(work: Path) -> None:
     verdict = verify(work, "hangs", "llama", setup_that("while True: pass"), stages=("execution",), deadline_s=4.0)
-    assert [gate.status for gate in verdict.gates] == ["PASS", "PASS", "FAIL"]
+    assert [gate.status for gate in verdict.gates] == ["PASS", "PASS", "PASS", "FAIL"]
     assert verdict.gates[-1].summary.startswith("TIMEOUT: no answer within the deadline")
 
 
@@ -233,7 +236,7 @@ def test_nothing_of_another_tree_is_run(work: Path) -> None:
     (tree / "kernels.py").write_text("raise SystemExit('this must not run')")
     verdict = Verifier(work / "cache").verify(job)
     assert [gate.gate for gate in verdict.failures] == ["tree"]
-    assert [gate.gate for gate in verdict.gates] == ["tree", "audit"]
+    assert [gate.gate for gate in verdict.gates] == ["tree", "audit", "copied"]
 
 
 def test_a_file_that_the_trees_hash_does_not_cover_fails_the_tree(work: Path) -> None:
@@ -246,6 +249,27 @@ def test_a_file_that_the_trees_hash_does_not_cover_fails_the_tree(work: Path) ->
     assert verdict.failures[0].gate == "tree"
     assert "answers.json" in verdict.failures[0].summary
     assert "link.py" in verdict.failures[0].summary
+
+
+def test_a_tower_of_brackets_fails_the_tree_and_not_the_verifier(work: Path) -> None:
+    tree = tiny.write_engine(work / "trees" / "tower", "llama", {})
+    (tree / "deep.py").write_text("-" * 100_000 + "1\n")
+    verdict = Verifier(work / "cache").verify(tiny.verify_job(tiny.engine_job(tree, work / "llama"), levels=("L0",)))
+    assert [gate.gate for gate in verdict.failures] == ["tree", "audit"], lines(verdict)
+
+
+def test_a_tree_with_a_copied_function_is_rejected_unread_with_each_span_named(work: Path) -> None:
+    tree = tiny.write_engine(work / "trees" / "copied", "llama", {})
+    text = (tree / "model.py").read_text()
+    copies = [function for _, function in chosen(2, 16, seed=4)]
+    (tree / "model.py").write_text(text + disguised(copies, random.Random(4)))
+    job = tiny.verify_job(tiny.engine_job(tree, work / "llama", "llama"), stages=("execution",))
+    verdict = Verifier(work / "cache").verify(job)
+    assert [gate.gate for gate in verdict.gates if gate.status == "FAIL"] == ["copied"], lines(verdict)
+    assert verdict.gates[-1].gate == "copied", "nothing of the tree is run"
+    spans = [int(line) for line in re.findall(r"model\.py:(\d+)-\d+ is in transformers", verdict.failures[0].summary)]
+    assert len(spans) >= 2
+    assert min(spans) > text.count("\n")
 
 
 def test_a_stage_whose_gates_would_all_fall_away_is_our_fault_and_raises(work: Path) -> None:

@@ -151,3 +151,22 @@ def test_knowledge_is_found_by_words(capsys: pytest.CaptureFixture[str]) -> None
     ):
         assert main(["ckb", "find", *arguments]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_fingerprints_of_a_release_are_merged_into_a_table(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "empty").mkdir()
+    monkeypatch.setattr("ckb.fingerprint_table.INDEPENDENT", ())
+    monkeypatch.setattr("sysconfig.get_paths", lambda: dict.fromkeys(("stdlib", "purelib"), str(home / "empty")))
+    (home / "vllm" / "v1").mkdir(parents=True)
+    body = "\n".join(f"    a = {'b.c(a)[1] + ' * n}d.e(a)" for n in range(12))
+    (home / "vllm" / "v1" / "core.py").write_text(f"def f(a):\n{body}\n")
+    (home / "vllm-7.0.dist-info").mkdir()
+    (home / "vllm-7.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 7.0\n")
+    assert main(["ckb", "fingerprints", "vllm", "--into", "spans.parquet"]) == 0
+    shown = capsys.readouterr()
+    assert "vllm     7.0      1" in shown.out
+    assert f"fingerprints, {(home / 'spans.parquet').stat().st_size:,} bytes" in shown.out
+    assert main(["ckb", "fingerprints", "absent.whl"]) == 2
+    assert "absent.whl is no wheel" in capsys.readouterr().err
