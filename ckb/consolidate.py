@@ -6,7 +6,6 @@ known id is stored as a row of its own; one that says the opposite is reported a
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyarrow.compute as pc
 
@@ -15,6 +14,7 @@ from ckb.hashing import sha256_json
 from ckb.history import blame
 from ckb.records import Row
 from ckb.schemas import Definition, Experience, Run, Solution, Trace, Workload
+from ckb.storage import Place
 from ckb.store import Conflict, Store
 
 NOT_CONTENT = {"id", "meaning", "status", "provenance", "created"}
@@ -68,7 +68,7 @@ class Consolidation(Frozen):
 class Consolidator:
     """The plain class that an actor wraps."""
 
-    def __init__(self, root: Path):
+    def __init__(self, root: Place):
         self._root = root
 
     def consolidate(self, lessons: Lessons) -> Consolidation:
