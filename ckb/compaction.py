@@ -9,6 +9,8 @@ from ckb.store import Store
 FULL = 131_072
 """Rows that a merged file is filled up to; some hundred MB in memory while it is made. A file of half as many is left
 alone, so that a row is rewritten a few times at most, however long the table grows."""
+MANY = 256
+"""Small files of one table that a reader opens in a quarter of a second."""
 
 
 def compact(store: Store, *, by: str) -> list[int]:
@@ -28,6 +30,15 @@ def compact(store: Store, *, by: str) -> list[int]:
             except Conflict:
                 continue
     return versions
+
+
+def tidy(store: Store, *, by: str) -> list[int]:
+    """Compact when a table has so many small files that reading it is slow. Cheap otherwise: to be called after a commit.
+    """
+    tables = store.state().tables.values()
+    if all(sum(file.rows < FULL // 2 for file in table.files) < MANY for table in tables):
+        return []
+    return compact(store, by=by)
 
 
 def mergeable(files: Sequence[DataFile], full: int = FULL) -> Iterator[list[DataFile]]:

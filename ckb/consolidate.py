@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import pyarrow.compute as pc
 
+from ckb.compaction import tidy
 from ckb.facts import Frozen
 from ckb.hashing import sha256_json
 from ckb.history import blame
@@ -66,13 +67,16 @@ class Consolidation(Frozen):
 
 
 class Consolidator:
-    """The plain class that an actor wraps."""
+    """The plain class that an actor wraps. It also keeps the store quick to read."""
 
     def __init__(self, root: Place):
         self._root = root
 
     def consolidate(self, lessons: Lessons) -> Consolidation:
-        return consolidate(Store(self._root), lessons)
+        store = Store(self._root)
+        done = consolidate(store, lessons)
+        tidy(store, by="consolidator")
+        return done
 
 
 def consolidate(store: Store, lessons: Lessons) -> Consolidation:

@@ -160,7 +160,7 @@ class LocalStorage:
     @contextmanager
     def turn(self) -> Iterator[None]:
         """A file lock, which the kernel lets go of when its holder is killed. Whoever has waited long goes ahead."""
-        handle = os.open(self.root / ".turn", os.O_RDWR | os.O_CREAT, 0o666)
+        handle = os.open(self.root / ".turn", os.O_RDONLY | os.O_CREAT, 0o666)
         try:
             until = time.monotonic() + PATIENCE_S
             while not _locked(handle) and time.monotonic() < until:
