@@ -48,8 +48,8 @@ def _horizon(store: Store, cutoff: datetime, newest: State) -> int:
 
 
 def _tagged(store: Store, horizon: int) -> list[int]:
-    """The tagged versions that can be read. A tagger that was killed when it found that a vacuum had come first has left
-    a tag below the horizon, which must not hold every later vacuum up."""
+    """The tagged versions that can be read. A tagger that was killed when it found that a vacuum had come first has
+    left a tag below the horizon, which must not hold every later vacuum up."""
     return [version for version in store.tags().values() if version >= horizon]
 
 
@@ -67,8 +67,8 @@ def _files(state: State) -> list[DataFile]:
 
 
 def verify(store: Store) -> list[str]:
-    """Every fault of the store, one line each: gaps in the versions, checksums of manifests and data files, pages of the
-    log that differ from their manifests, tags of nothing, ids that a table holds twice."""
+    """Every fault of the store, one line each: gaps in the versions, checksums of manifests and data files, pages
+    of the log that differ from their manifests, tags of nothing, ids that a table holds twice."""
     faults: list[str] = []
     files: dict[str, DataFile] = {}
     state = State()

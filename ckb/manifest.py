@@ -15,8 +15,8 @@ from ckb.hashing import sha256_json
 
 FORMAT = 1
 CHECKPOINT_EVERY = 64
-"""Every 64th manifest holds the whole state, so that no version is more than 63 manifests away from one; the 64 manifests
-up to it are copied into one page of the log."""
+"""Every 64th manifest holds the whole state, so that no version is more than 63 manifests away from one; the 64
+manifests up to it are copied into one page of the log."""
 Operation = Literal["create", "append", "overwrite", "compact", "vacuum"]
 
 

@@ -43,8 +43,15 @@ class ObjectStorage:
             return pa.py_buffer(obstore.get(self._store, path).bytes())
 
     def list(self, folder: str) -> list[Stored]:
-        with self._errors(folder):
-            found = [entry for chunk in obstore.list(self._store, f"{folder}/") for entry in chunk]
+        try:
+            with self._errors(folder):
+                found = [entry for chunk in obstore.list(self._store, f"{folder}/") for entry in chunk]
+        except (
+            OSError
+        ) as error:  # the first thing that is asked of a store: what is wrong is the place or the way there
+            raise UserError(
+                f"{self.url} can't be listed: {error}; see to the bucket and to AWS_ENDPOINT_URL"
+            ) from error
         stored = (Stored(entry["path"], entry["last_modified"].timestamp()) for entry in found)
         return sorted(stored, key=lambda one: one.path)
 

@@ -12,7 +12,6 @@ number, whoever came first; an overwrite whose parent has moved raises Conflict.
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TypeVar, overload
 
 import pyarrow as pa

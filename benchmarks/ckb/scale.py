@@ -1,7 +1,7 @@
 """A store of many rows in many versions: how long a filtered read, the log, a blame take, and how much memory.
 
-The store is filled as runs fill it: small commits by two processes, each of which merges small files when there are many
-(as the consolidator does after its commit).
+The store is filled as runs fill it: small commits by two processes, each of which merges small files when there are
+many, as the consolidator does after its commit.
 """
 
 import multiprocessing

@@ -58,8 +58,9 @@ def two_files(store: Store) -> None:
 
 
 def before_a_checkpoint(store: Store) -> None:
-    for n in range(CHECKPOINT_EVERY - 1):
-        append(store, f"{n}")
+    append(store, "a")
+    for n in range(CHECKPOINT_EVERY - 2):
+        store.overwrite({"experience": [experience("a", text=f"{n}")]}, parent=n + 1, message="m", by="b")
 
 
 def leftovers(store: Store) -> None:
@@ -86,7 +87,7 @@ CASES: list[tuple[str, Callable[[Store], None], int]] = [
 def seen(store: Store) -> dict[str, Any]:
     """All that a reader can see of a store: versions, tags, and the rows of the first and the last versions."""
     latest, horizon = store.latest, store.state().horizon
-    readable = [version for version in (0, 1, latest - 1, latest) if version >= horizon]
+    readable = [version for version in (0, 1, latest - 1, latest) if horizon <= version <= latest]
     rows = {v: sorted((row.id, row.text) for row in store.rows(Experience, v)) for v in readable}
     runs = {v: len(store.rows("runs", v)) for v in readable}
     log = [(manifest.version, manifest.operation) for manifest in store.log()]
