@@ -33,7 +33,7 @@ def compact(store: Store, *, by: str) -> list[int]:
 
 
 def tidy(store: Store, *, by: str) -> list[int]:
-    """Compact when a table has so many small files that reading it is slow. Cheap otherwise: to be called after a commit."""
+    """Compact when a table has so many small files that reading it is slow. Cheap otherwise: for after a commit."""
     tables = store.state().tables.values()
     if all(sum(file.rows < FULL // 2 for file in table.files) < MANY for table in tables):
         return []

@@ -3,9 +3,10 @@
 import fcntl
 import os
 import random
+import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +20,12 @@ LOOK_S = 0.002
 """Mean time between two looks whether it is one's turn: a fraction of what a commit takes."""
 
 
-def put_if_absent(path: Path, data: bytes) -> None:
+def put_if_absent(path: Path, data: bytes, linked: Callable[[], None] = lambda: None) -> None:
     """Create `path` with `data`, whole and on disk, or raise FileExistsError and leave the file that is there.
 
     A temporary file beside it is written and fsync'd, then linked to its name: a hard link is the only local call that
-    is atomic, publishes a complete file and refuses an existing name. The folder is fsync'd so that the name survives.
+    is atomic, publishes a complete file and refuses an existing name. `linked` is called once others can see the file;
+    then the folder is fsync'd, so that the name survives.
     """
     temporary = path.parent / f".{uuid.uuid4().hex}.tmp"
     try:
@@ -32,6 +34,7 @@ def put_if_absent(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.link(temporary, path)
+        linked()
     finally:
         temporary.unlink(missing_ok=True)
     _sync_folder(path.parent)
@@ -132,11 +135,12 @@ class LocalStorage:
 
     def __init__(self, root: Path):
         self.root = root
+        self._turns = threading.local()
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         target = self.root / path
         make_folder(target.parent)
-        put_if_absent(target, data)
+        put_if_absent(target, data, self._end_turn)
 
     def read(self, path: str) -> pa.Buffer:
         return pa.py_buffer((self.root / path).read_bytes())
@@ -159,14 +163,24 @@ class LocalStorage:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """A file lock, which the kernel lets go of when its holder is killed. Whoever has waited long goes ahead."""
-        handle = os.open(self.root / ".turn", os.O_RDONLY | os.O_CREAT, 0o666)
+        """A file lock, which the kernel lets go of when its holder is killed. Whoever has waited long goes ahead.
+
+        It ends as soon as a file is linked: the next writer can build on it while its folder is still being fsync'd,
+        since the two names are in one folder, and the second can't be on disk without the first.
+        """
+        self._turns.handle = handle = os.open(self.root / ".turn", os.O_RDONLY | os.O_CREAT, 0o666)
         try:
             until = time.monotonic() + PATIENCE_S
             while not _locked(handle) and time.monotonic() < until:
                 time.sleep(random.uniform(0.5, 1.5) * LOOK_S)
             yield
         finally:
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        handle: int | None = getattr(self._turns, "handle", None)
+        if handle is not None:
+            self._turns.handle = None
             os.close(handle)
 
     def __str__(self) -> str:
