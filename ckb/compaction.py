@@ -14,7 +14,7 @@ MANY = 256
 
 
 def compact(store: Store, *, by: str) -> list[int]:
-    """Merge the small files of each table into large ones, sorted by id, and return the versions that this made.
+    """Merge the small files of each table into large ones and return the versions that this made.
 
     No row changes, blame included, and older versions keep their files (until a vacuum). It may run beside any number
     of writers: an append in between is no obstacle, and files that another one replaced meanwhile are left to it. Each

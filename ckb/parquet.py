@@ -12,6 +12,8 @@ COMMIT = "_commit"
 ROW_GROUP = 8_192
 """Rows that are read or passed over together: a condition decodes its own columns of each group, and the others only of
 those groups that hold a row that meets it."""
+CLUSTER = ("status", "kind")
+"""Columns of few values by which merged files are sorted before the id."""
 
 
 def encode(rows: pa.Table, commit: str) -> bytes:
@@ -41,9 +43,20 @@ def decode(
         return file.to_table(schema=full, columns=names)
     groups = file.split_by_row_group(where, full)
     if len(groups) > 1:
-        groups = [group for group in groups if group.scanner(schema=full, columns=[], filter=where).count_rows()]
+        groups = [
+            group
+            for group in groups
+            if group.scanner(schema=full, columns=[], filter=where, use_threads=False).count_rows()
+        ]
     parts = [group.to_table(schema=full, columns=names, filter=where) for group in groups]
     return pa.concat_tables([pa.schema([full.field(name) for name in names]).empty_table(), *parts])
+
+
+def clustered(rows: pa.Table) -> pa.Table:
+    """The rows in an order in which those that are asked for together lie together, so that the statistics of the parts
+    of a file tell which to pass over."""
+    keys = [name for name in (*CLUSTER, "id") if name in rows.column_names]
+    return rows.combine_chunks().sort_by([(name, "ascending") for name in keys])
 
 
 def whole(data: pa.Buffer) -> pa.Table:

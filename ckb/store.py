@@ -145,11 +145,11 @@ class Store:
         return self._commit("overwrite", new, removed, message=message, by=by, parent=parent)
 
     def merge_files(self, table: str, files: Sequence[DataFile], *, parent: int, message: str, by: str) -> int:
-        """Put one file, sorted by id, in the place of several of version `parent` (see ckb.compaction). No row changes.
+        """Put one clustered file in the place of several of version `parent` (see ckb.compaction). No row changes.
 
         It rebases. Raises Conflict when one of the files has been replaced meanwhile.
         """
-        rows = parquet.concat([parquet.whole(self._data(file)) for file in files]).combine_chunks().sort_by("id")
+        rows = parquet.clustered(parquet.concat([parquet.whole(self._data(file)) for file in files]))
         removed = {table: tuple(file.path for file in files)}
         return self._commit("compact", {table: rows}, removed, message=message, by=by, parent=parent)
 

@@ -26,7 +26,7 @@ from ckb.store import Store
 WRITERS = 2
 READ_S, LOG_S, MEMORY_MB = 1, 1, 1000
 RARE_ROWS = (pc.field("kind") == "failure_mode") & (pc.field("effect") < 1)
-"""Its rows lie in every part of every file."""
+"""A few rows of each commit."""
 
 
 @dataclass(frozen=True)
