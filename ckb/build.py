@@ -16,7 +16,7 @@ from ckb.errors import UserError
 from ckb.knowledge_files import KNOWLEDGE, Knowledge, read_contract, read_fragment, read_text_row, read_yaml_row
 from ckb.records import Contract, Fragment, Row
 from ckb.schemas import Experience, ModelFamily, Parallelism, Platform, TestContract
-from ckb.storage import Storage
+from ckb.storage import Place
 from ckb.store import Conflict, Store, Version
 from ckb.versions import NoStore
 
@@ -52,7 +52,7 @@ def read_seed(root: Path = KNOWLEDGE) -> dict[str, list[Row]]:
     }
 
 
-def build(root: Path | Storage, knowledge: Path = KNOWLEDGE, *, by: str = "build", today: str = "") -> Build:
+def build(root: Place, knowledge: Path = KNOWLEDGE, *, by: str = "build", today: str = "") -> Build:
     """Import the seed: version 1 of a new store, or one new version with what differs, or nothing.
 
     Only rows that came from the seed are compared; what runs and people added stays as it is. When others commit
@@ -85,7 +85,7 @@ def _import(store: Store, seed: Mapping[str, Sequence[Row]], by: str, today: str
     return Build(version, _ids(added), _ids(changed), _ids(gone))
 
 
-def open_or_create(root: Path | Storage) -> Store:
+def open_or_create(root: Place) -> Store:
     """The store at `root`, made if there is none."""
     try:
         return Store(root)
@@ -93,7 +93,7 @@ def open_or_create(root: Path | Storage) -> Store:
         return Store.create(root, exist_ok=True)
 
 
-def ensure_store(root: Path, knowledge: Path = KNOWLEDGE) -> Store:
+def ensure_store(root: Place, knowledge: Path = KNOWLEDGE) -> Store:
     """The store at `root` with the seed of this release in it."""
     build(root, knowledge)
     return Store(root)

@@ -6,15 +6,16 @@ known id is stored as a row of its own; one that says the opposite is reported a
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyarrow.compute as pc
 
+from ckb.compaction import tidy
 from ckb.facts import Frozen
 from ckb.hashing import sha256_json
 from ckb.history import blame
 from ckb.records import Row
 from ckb.schemas import Definition, Experience, Run, Solution, Trace, Workload
+from ckb.storage import Place
 from ckb.store import Conflict, Store
 
 NOT_CONTENT = {"id", "meaning", "status", "provenance", "created"}
@@ -66,13 +67,16 @@ class Consolidation(Frozen):
 
 
 class Consolidator:
-    """The plain class that an actor wraps."""
+    """The plain class that an actor wraps. It also keeps the store quick to read."""
 
-    def __init__(self, root: Path):
+    def __init__(self, root: Place):
         self._root = root
 
     def consolidate(self, lessons: Lessons) -> Consolidation:
-        return consolidate(Store(self._root), lessons)
+        store = Store(self._root)
+        done = consolidate(store, lessons)
+        tidy(store, by="consolidator")
+        return done
 
 
 def consolidate(store: Store, lessons: Lessons) -> Consolidation:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pyarrow as pa
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 from pydantic_core import from_json
 
 from ckb.errors import UserError
@@ -15,7 +15,9 @@ from ckb.hashing import sha256_json
 
 FORMAT = 1
 CHECKPOINT_EVERY = 64
-"""Every 64th manifest holds the whole state, so that no version is more than 63 manifests away from one."""
+"""Every 64th manifest holds the whole state, so that no version is more than 63 manifests away from one; the 64
+manifests up to it are copied into one page of the log."""
+Operation = Literal["create", "append", "overwrite", "compact", "vacuum"]
 
 
 class DataFile(Frozen):
@@ -53,7 +55,7 @@ class Manifest(Frozen):
     version: int
     id: str
     """Made by the writer before the first try: how it recognises its own commit."""
-    operation: Literal["create", "append", "overwrite", "vacuum"]
+    operation: Operation
     message: str
     by: str
     at: str
@@ -105,8 +107,10 @@ def _table(snapshot: Snapshot) -> TableState:
 
 
 def _apply(table: TableState | None, change: Change) -> TableState:
-    removed = set(change.remove)
-    files = tuple(file for file in table.files if file.path not in removed) if table else ()
+    files = table.files if table else ()
+    if change.remove:
+        removed = set(change.remove)
+        files = tuple(file for file in files if file.path not in removed)
     schema = unpack_schema(change.arrow) if change.arrow else table.schema if table else pa.schema([])
     return TableState(files + change.add, schema)
 
@@ -139,11 +143,33 @@ def checksum_fits(data: bytes) -> bool:
     return bool(fields.pop("checksum", None) == sha256_json(fields))
 
 
+PAGE = TypeAdapter(list[Manifest])
+
+
+def encode_page(manifests: list[Manifest]) -> bytes:
+    """A page of the log: manifests without their checkpoints."""
+    return PAGE.dump_json(manifests, exclude_none=True)
+
+
+def decode_page(data: bytes) -> list[Manifest]:
+    """Raises UserError for an unknown format number, ValueError for what is no page."""
+    manifests = PAGE.validate_json(data)
+    for manifest in manifests:
+        _refuse_unknown(manifest.format, manifest.version)
+    return manifests
+
+
 def _fields(data: bytes) -> dict[str, Any]:
-    fields: dict[str, Any] = from_json(data)
-    if fields.get("format") != FORMAT:
+    fields = from_json(data)
+    if not isinstance(fields, dict):
+        raise ValueError(f"it is no JSON object but a {type(fields).__name__}")
+    _refuse_unknown(fields.get("format"), fields.get("version"))
+    return fields
+
+
+def _refuse_unknown(format: Any, version: Any) -> None:
+    if format != FORMAT:
         raise UserError(
-            f"version {fields.get('version')} of the knowledge base is written in format {fields.get('format')}; "
+            f"version {version} of the knowledge base is written in format {format}; "
             f"this release reads format {FORMAT}: install a release that knows it"
         )
-    return fields

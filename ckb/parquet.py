@@ -4,10 +4,16 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 COMMIT = "_commit"
 """Hidden column: the id of the commit that wrote the row. It moves along when the row's file is rewritten."""
+ROW_GROUP = 8_192
+"""Rows that are read or passed over together: a condition decodes its own columns of each group, and the others only of
+those groups that hold a row that meets it."""
+CLUSTER = ("status", "kind")
+"""Columns of few values by which merged files are sorted before the id."""
 
 
 def encode(rows: pa.Table, commit: str) -> bytes:
@@ -18,7 +24,7 @@ def encode(rows: pa.Table, commit: str) -> bytes:
     else:
         rows = rows.append_column(COMMIT, pa.repeat(commit, rows.num_rows))
     sink = pa.BufferOutputStream()
-    pq.write_table(rows, sink, compression="zstd")
+    pq.write_table(rows, sink, compression="zstd", row_group_size=ROW_GROUP)
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
@@ -29,11 +35,28 @@ def decode(
     """The rows of one file. A column of `schema` that the file lacks (older than the column) is null."""
     if columns is None and where is None:
         return whole(data)
-    stored = pq.read_schema(pa.BufferReader(data))
-    missing = [field for field in schema if field.name not in stored.names]
-    full = pa.schema([*stored, *missing])
-    names = None if columns is None else list(columns)
-    return pq.read_table(pa.BufferReader(data), columns=names, filters=where, schema=full)
+    file = ds.ParquetFileFormat().make_fragment(data)
+    stored = file.physical_schema
+    full = pa.schema([*stored, *(field for field in schema if field.name not in stored.names)])
+    names = full.names if columns is None else list(columns)
+    if where is None:
+        return file.to_table(schema=full, columns=names)
+    groups = file.split_by_row_group(where, full)
+    if len(groups) > 1:
+        groups = [
+            group
+            for group in groups
+            if group.scanner(schema=full, columns=[], filter=where, use_threads=False).count_rows()
+        ]
+    parts = [group.to_table(schema=full, columns=names, filter=where) for group in groups]
+    return pa.concat_tables([pa.schema([full.field(name) for name in names]).empty_table(), *parts])
+
+
+def clustered(rows: pa.Table) -> pa.Table:
+    """The rows in an order in which those that are asked for together lie together, so that the statistics of the parts
+    of a file tell which to pass over."""
+    keys = [name for name in (*CLUSTER, "id") if name in rows.column_names]
+    return rows.combine_chunks().sort_by([(name, "ascending") for name in keys])
 
 
 def whole(data: pa.Buffer) -> pa.Table:

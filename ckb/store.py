@@ -2,65 +2,54 @@
 
     root/versions/0000000042.json       created exactly once: this creation is the commit
     root/data/<table>-<commit>.parquet  written before it, never changed
+    root/log/0000000064.json            copies of the manifests of 64 versions, for reading the log
     root/tags/<name>.json               names of versions, created the same way
 
 Any number of processes may read and write at once. Readers see whole versions. An append takes the next free version
 number, whoever came first; an overwrite whose parent has moved raises Conflict.
 """
 
-import random
 import re
-import time
 import uuid
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Literal, TypeVar, overload
+from typing import TypeVar, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic_core import from_json, to_json
 
 from ckb import parquet
+from ckb.commit import Commit, Conflict
 from ckb.errors import UserError
-from ckb.hashing import sha256
-from ckb.manifest import Change, DataFile, Manifest, State, TableState, pack_schema, with_checkpoint
+from ckb.manifest import DataFile, Manifest, Operation, State, TableState
 from ckb.records import Row
 from ckb.schemas import TABLES
 from ckb.schemas.arrow import from_arrow, schema_of, to_arrow, unknown_columns
-from ckb.storage import LocalStorage, Storage
+from ckb.storage import Place, put_recognised, storage_at
 from ckb.versions import Versions, now
+
+__all__ = ["Conflict", "Store", "Version"]
 
 R = TypeVar("R", bound=Row)
 Version = int | str | None
 """A version number, the name of a tag, or None for the newest."""
-Operation = Literal["create", "append", "overwrite", "vacuum"]
 
 TAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-class Conflict(Exception):
-    """A commit that was made against version `expected`, when the store had moved on to `found`."""
-
-    def __init__(self, expected: int, found: int):
-        self.expected, self.found = expected, found
-        super().__init__(f"the commit was made against version {expected}, the knowledge base is at version {found}")
 
 
 class Store:
     """One knowledge base. Opens what is at `root`; `Store.create` makes a new one."""
 
-    def __init__(self, root: Path | Storage, tables: Mapping[str, type[Row]] = TABLES):
+    def __init__(self, root: Place, tables: Mapping[str, type[Row]] = TABLES):
         """`tables` maps each table's name to its record. Raises UserError if there is no store at `root`."""
-        self.storage = LocalStorage(root) if isinstance(root, Path) else root
+        self.storage = storage_at(root)
         self.tables = tables
         self.versions = Versions(self.storage)
 
     @classmethod
-    def create(
-        cls, root: Path | Storage, tables: Mapping[str, type[Row]] = TABLES, *, exist_ok: bool = False
-    ) -> "Store":
+    def create(cls, root: Place, tables: Mapping[str, type[Row]] = TABLES, *, exist_ok: bool = False) -> "Store":
         """Make an empty store: version 0. Raises UserError if there is one already, unless that is `exist_ok`."""
-        storage = LocalStorage(root) if isinstance(root, Path) else root
+        storage = storage_at(root)
         first = Manifest(version=0, id=uuid.uuid4().hex, operation="create", message="empty", by="store", at=now())
         if not Versions.create(storage, first) and not exist_ok:
             raise UserError(f"there is a knowledge base at {storage} already")
@@ -155,6 +144,15 @@ class Store:
                 new[name] = parquet.concat([*kept, self._arrow(name, rows)])
         return self._commit("overwrite", new, removed, message=message, by=by, parent=parent)
 
+    def merge_files(self, table: str, files: Sequence[DataFile], *, parent: int, message: str, by: str) -> int:
+        """Put one clustered file in the place of several of version `parent` (see ckb.compaction). No row changes.
+
+        It rebases. Raises Conflict when one of the files has been replaced meanwhile.
+        """
+        rows = parquet.clustered(parquet.concat([parquet.whole(self._data(file)) for file in files]))
+        removed = {table: tuple(file.path for file in files)}
+        return self._commit("compact", {table: rows}, removed, message=message, by=by, parent=parent)
+
     def raise_horizon(self, horizon: int, *, message: str, by: str) -> int:
         """A version that says: what is older than version `horizon` can no longer be read (see ckb.maintenance)."""
         return self._commit("vacuum", {}, {}, message=message, by=by, parent=None, horizon=horizon)
@@ -164,19 +162,28 @@ class Store:
         if not TAG_NAME.fullmatch(name) or name.isdecimal():
             raise UserError(f"a tag is a word of letters, digits, dots, dashes and underscores; {name!r} was given")
         number = self.state(version).version
+        path = f"tags/{name}.json"
+        if not put_recognised(self.storage, path, to_json({"version": number, "at": now(), "id": uuid.uuid4().hex})):
+            raise UserError(f"the tag {name!r} is taken by version {self.tags()[name]}")
         try:
-            self.storage.put_if_absent(f"tags/{name}.json", to_json({"version": number, "at": now()}))
-        except FileExistsError:
-            raise UserError(f"the tag {name!r} is taken by version {self.tags()[name]}") from None
-        self.state(number)  # a vacuum in between either sees the tag or is seen here
+            self.state(number)  # a vacuum in between either sees the tag or is seen here
+        except UserError:
+            self.storage.delete(path)
+            raise
         return number
 
     def tags(self) -> dict[str, int]:
         """Tag -> version."""
         paths = [s.path for s in self.storage.list("tags") if s.path.endswith(".json")]
-        return {Path(path).stem: int(from_json(self.storage.read(path).to_pybytes())["version"]) for path in paths}
+        return {path.removeprefix("tags/").removesuffix(".json"): self._tagged(path) for path in paths}
 
     # Inside
+
+    def _tagged(self, path: str) -> int:
+        try:
+            return int(from_json(self.storage.read(path).to_pybytes())["version"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{self.storage} is damaged: {path} names no version") from error
 
     def _kind(self, table: str) -> type[Row]:
         if table not in self.tables:
@@ -213,57 +220,16 @@ class Store:
     def _commit(
         self,
         operation: Operation,
-        new: dict[str, pa.Table],
-        removed: dict[str, tuple[str, ...]],
+        new: Mapping[str, pa.Table],
+        removed: Mapping[str, tuple[str, ...]],
         *,
         message: str,
         by: str,
         parent: int | None,
         horizon: int = 0,
     ) -> int:
-        """Write the data files once, then try to be the next version until it works."""
         if not new and not horizon:
             raise ValueError("a commit needs at least one row")
-        draft = Manifest(version=0, id=uuid.uuid4().hex, operation=operation, message=message, by=by, at=now())
-        files = {name: self._write(name, rows, draft.id) for name, rows in new.items()}
-        attempt = 0
-        while True:
-            state = self.versions.newest()
-            if parent is not None and state.version != parent:
-                for file in files.values():
-                    self.storage.delete(file.path)  # a Conflict proves that no manifest names them
-                raise Conflict(parent, state.version)
-            changes = {
-                name: Change(
-                    rows=parquet.unmarked(new[name]),
-                    add=(file,),
-                    remove=removed.get(name, ()),
-                    arrow=_new_schema(name, new[name], state),
-                )
-                for name, file in files.items()
-            }
-            following = {"version": state.version + 1, "changes": changes, "horizon": max(horizon, state.horizon)}
-            manifest = with_checkpoint(draft.model_copy(update=following), state)
-            if self.versions.publish(manifest):
-                return manifest.version
-            attempt += 1
-            time.sleep(random.uniform(0, min(0.1, 0.002 * 2**attempt)))
-
-    def _write(self, table: str, rows: pa.Table, commit: str) -> DataFile:
-        data = parquet.encode(rows, commit)
-        file = DataFile(path=f"data/{table}-{commit}.parquet", rows=rows.num_rows, bytes=len(data), sha256=sha256(data))
-        self.storage.put_if_absent(file.path, data)
-        return file
-
-
-def _new_schema(name: str, rows: pa.Table, state: State) -> str | None:
-    """The table's schema after these rows, if they change it. Raises UserError when a column's type doesn't fit."""
-    added = parquet.visible(rows).schema
-    if name not in state.tables:
-        return pack_schema(added)
-    old = state.tables[name].schema
-    try:
-        schema = pa.unify_schemas([old, added], promote_options="permissive")
-    except pa.ArrowTypeError as error:
-        raise UserError(f"the rows don't fit table {name!r} of version {state.version}: {error}") from error
-    return None if schema.equals(old) else pack_schema(schema)
+        id = uuid.uuid4().hex
+        draft = Manifest(version=0, id=id, operation=operation, message=message, by=by, at=now(), horizon=horizon)
+        return Commit(draft, new, removed, parent).carry_out(self.versions)

@@ -4,8 +4,17 @@ import re
 from datetime import UTC, datetime
 
 from ckb.errors import UserError
-from ckb.manifest import CHECKPOINT_EVERY, Manifest, State, decode_manifest, encode_manifest, with_checkpoint
-from ckb.storage import Storage
+from ckb.manifest import (
+    CHECKPOINT_EVERY,
+    Manifest,
+    State,
+    decode_manifest,
+    decode_page,
+    encode_manifest,
+    encode_page,
+    with_checkpoint,
+)
+from ckb.storage import Storage, put_recognised
 
 MANIFEST_NAME = re.compile(r"versions/(\d{10})\.json")
 
@@ -28,11 +37,7 @@ class Versions:
     @staticmethod
     def create(storage: Storage, first: Manifest) -> bool:
         """Write version 0, and say whether it was not there yet."""
-        try:
-            storage.put_if_absent(manifest_path(0), encode_manifest(with_checkpoint(first, State())))
-        except FileExistsError:
-            return False
-        return True
+        return put_recognised(storage, manifest_path(0), encode_manifest(with_checkpoint(first, State())))
 
     def newest(self) -> State:
         """The newest state: forward from the last one known, checkpoint by checkpoint, then one by one."""
@@ -69,21 +74,45 @@ class Versions:
 
     def log(self) -> list[Manifest]:
         """Every version's manifest, newest first, without the checkpoints."""
-        found = (self.manifest(version, checkpoint=False) for version in range(self.newest().version, -1, -1))
-        return [manifest for manifest in found if manifest is not None]
+        newest = self.newest().version
+        found = self._manifests(0, 0)
+        for first in range(1, newest + 1, CHECKPOINT_EVERY):
+            last = first + CHECKPOINT_EVERY - 1
+            page = self.page(last) if last <= newest else None
+            found += page or self._manifests(first, min(last, newest))
+        return found[::-1]
+
+    def page(self, last: int) -> list[Manifest] | None:
+        """The page of the log that ends with version `last`, or None if its writer was killed before it wrote it."""
+        try:
+            data = self.storage.read(page_path(last)).to_pybytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return decode_page(data)
+        except ValueError as error:
+            raise UserError(f"{self.storage}/{page_path(last)} is damaged: {error}") from error
 
     def publish(self, manifest: Manifest) -> bool:
         """Try to create a version. True when it is ours, also if the reply to our own write was lost."""
+        return put_recognised(self.storage, manifest_path(manifest.version), encode_manifest(manifest))
+
+    def write_page(self, last: int) -> None:
+        """After a checkpoint: copy the manifests since the one before it into one file, for whoever reads the log.
+
+        What fails here fails nobody: the version stands, and a log without the page reads the manifests themselves.
+        """
+        if last == 0 or last % CHECKPOINT_EVERY:
+            return
         try:
-            self.storage.put_if_absent(manifest_path(manifest.version), encode_manifest(manifest))
-        except OSError as error:
-            found = self.manifest(manifest.version, checkpoint=False)
-            if found is not None and found.id == manifest.id:
-                return True
-            if isinstance(error, FileExistsError):
-                return False
-            raise
-        return True
+            page = encode_page(self._manifests(last - CHECKPOINT_EVERY + 1, last))
+            self.storage.put_if_absent(page_path(last), page)
+        except OSError:
+            return
+
+    def _manifests(self, first: int, last: int) -> list[Manifest]:
+        found = (self.manifest(version, checkpoint=False) for version in range(first, last + 1))
+        return [manifest for manifest in found if manifest is not None]
 
     def _load(self, version: int) -> State:
         """The state at a version, from the checkpoint at or below it."""
@@ -98,6 +127,10 @@ class Versions:
 
 def manifest_path(version: int) -> str:
     return f"versions/{version:010d}.json"
+
+
+def page_path(last: int) -> str:
+    return f"log/{last:010d}.json"
 
 
 def now() -> str:

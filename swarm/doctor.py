@@ -157,12 +157,22 @@ def data() -> Iterator[Finding]:
         yield fine("models", ", ".join(models))
     else:
         yield lack("models", f"none in {models_dir()}", "enginesmith fetch smollm2-135m")
-    if (store_dir() / "versions").is_dir():
-        from ckb.store import Store
+    yield from knowledge_base(store_dir())
 
-        yield fine("knowledge base", f"version {Store(store_dir()).latest} at {store_dir()}")
-    else:
+
+def knowledge_base(place: Path | str) -> Iterator[Finding]:
+    if isinstance(place, Path) and not (place / "versions").is_dir():
         yield fine("knowledge base", "the seed; the first run builds the store from it")
+        return
+    from ckb.store import Store
+    from ckb.versions import NoStore
+
+    try:
+        yield fine("knowledge base", f"version {Store(place).latest} at {place}")
+    except NoStore:
+        yield fine("knowledge base", f"the seed; the first run builds the store at {place} from it")
+    except (UserError, OSError) as error:
+        yield lack("knowledge base", f"{place} can't be read", f"{error}: see to ENGINESMITH_STORE", needed=True)
 
 
 def config_files(folder: Path) -> list[Path]:

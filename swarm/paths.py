@@ -32,8 +32,11 @@ def models_dir() -> Path:
     return home() / "models"
 
 
-def store_dir() -> Path:
-    return home() / "store"
+def store_dir() -> Path | str:
+    """Where the knowledge base is: ENGINESMITH_STORE, a folder or the URL of an object store (s3://bucket/prefix) that
+    several machines may share; store/ below home() if it is not set."""
+    value = os.environ.get("ENGINESMITH_STORE", "")
+    return value if "://" in value else resolve(value or "store")
 
 
 def runs_dir() -> Path:

@@ -92,14 +92,14 @@ def test_an_overwrite_of_a_moved_parent_is_a_conflict(store: Store) -> None:
 
 
 class Interrupted(LocalStorage):
-    """Something happens when a manifest is put: the one thing that a test can't bring about from outside."""
+    """Something happens when a file of one folder is put: the one thing that a test can't bring about from outside."""
 
-    def __init__(self, root: Path, before: str = "", lost: type[OSError] | None = None):
+    def __init__(self, root: Path, before: str = "", lost: type[OSError] | None = None, folder: str = "versions"):
         super().__init__(root)
-        self.before, self.lost = before, lost
+        self.before, self.lost, self.folder = before, lost, folder
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        mine = path.startswith("versions/")
+        mine = path.startswith(self.folder)
         if mine and self.before:
             id, self.before = self.before, ""
             append(Store(self.root), id)
@@ -126,9 +126,32 @@ def test_an_append_that_loses_the_race_takes_the_next_version(store: Store, tmp_
 
 
 @pytest.mark.parametrize("error", [FileExistsError, TimeoutError])
-def test_a_commit_whose_reply_was_lost_recognises_itself(store: Store, tmp_path: Path, error: type[OSError]) -> None:
-    assert append(Store(Interrupted(tmp_path / "store", lost=error)), "a") == 1
+@pytest.mark.parametrize("folder", ["data", "versions"])
+def test_a_commit_whose_reply_was_lost_recognises_itself(
+    store: Store, tmp_path: Path, folder: str, error: type[OSError]
+) -> None:
+    assert append(Store(Interrupted(tmp_path / "store", lost=error, folder=folder)), "a") == 1
     assert (store.latest, ids(store)) == (1, ["a"])
+
+
+@pytest.mark.parametrize("error", [FileExistsError, TimeoutError])
+def test_a_tag_whose_reply_was_lost_recognises_itself(store: Store, tmp_path: Path, error: type[OSError]) -> None:
+    assert Store(Interrupted(tmp_path / "store", lost=error, folder="tags")).tag("gold") == 0
+    assert store.tags() == {"gold": 0}
+    with pytest.raises(UserError, match="'gold' is taken by version 0"):
+        store.tag("gold")
+
+
+def test_a_commit_that_no_one_answered_and_no_one_stored_is_an_error(store: Store, tmp_path: Path) -> None:
+    class Unreachable(LocalStorage):
+        def put_if_absent(self, path: str, data: bytes) -> None:
+            if path.startswith("versions/"):
+                raise TimeoutError("no reply")
+            super().put_if_absent(path, data)
+
+    with pytest.raises(TimeoutError):
+        append(Store(Unreachable(tmp_path / "store")), "a")
+    assert store.latest == 0
 
 
 def test_a_write_that_failed_is_an_error_and_no_version(store: Store, tmp_path: Path) -> None:
@@ -180,6 +203,7 @@ def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="don't fit table 'notes'"):
         other.append({"notes": [OtherNote(id="b", layer="test", text=1)]}, message="m", by="b")
     assert other.latest == 1
+    assert len(list((tmp_path / "data").iterdir())) == 1, "what can't be committed leaves no file"
 
 
 def test_reading_takes_columns_and_conditions(store: Store) -> None:

@@ -4,6 +4,7 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from ckb.errors import UserError
@@ -11,8 +12,9 @@ from ckb.history import RowChange, blame, diff
 from ckb.maintenance import vacuum, verify
 from ckb.manifest import CHECKPOINT_EVERY
 from ckb.schemas import Experience
+from ckb.storage import LocalStorage
 from ckb.store import Store
-from ckb.versions import manifest_path
+from ckb.versions import manifest_path, page_path
 from ckb.views import counts, log_lines, show, show_row
 from tests.unit.ckb.samples import ROWS, experience
 
@@ -124,3 +126,78 @@ def test_a_damaged_data_file_is_named_when_it_is_read(store: Store, tmp_path: Pa
         os.truncate(path, path.stat().st_size - 9)
     with pytest.raises(UserError, match=r"damaged: data/experience-.*\.parquet"):
         store.rows(Experience)
+
+
+def test_the_log_is_read_by_pages(store: Store, tmp_path: Path) -> None:
+    count = 2 * CHECKPOINT_EVERY + 3
+    for n in range(count - 3):
+        store.append({"experience": [experience(f"{n}")]}, message=f"{n}", by="b")
+
+    class Counting(LocalStorage):
+        reads = 0
+
+        def read(self, path: str) -> pa.Buffer:
+            self.reads += 1
+            return super().read(path)
+
+    counting = Counting(tmp_path / "store")
+    opened = Store(counting)
+    counting.reads = 0
+    log = opened.log()
+    assert counting.reads <= 2 + 2 + 1 + 3, "two looks ahead, two pages, version 0 and those since the last page"
+    assert [manifest.version for manifest in log] == list(range(count, -1, -1))
+    pages = sorted((tmp_path / "store/log").iterdir())
+    assert [page.name for page in pages] == ["0000000064.json", "0000000128.json"]
+    pages[0].unlink()
+    assert Store(tmp_path / "store").log() == log, "a page is a copy, and its writer may have been killed"
+    assert verify(store) == []
+
+
+def test_a_page_of_the_log_that_lies_is_found(store: Store, tmp_path: Path) -> None:
+    for n in range(CHECKPOINT_EVERY):
+        store.append({"experience": [experience(f"{n}")]}, message=f"{n}", by="b")
+    page = tmp_path / "store" / page_path(CHECKPOINT_EVERY)
+    kept = page.read_bytes()
+    page.write_bytes(kept.replace(b'"by":"bob"', b'"by":"eve"'))
+    assert verify(store) == [f"{page_path(CHECKPOINT_EVERY)}: it is not what the manifests say"]
+    page.write_bytes(kept.replace(b'"format":1', b'"format":7'))
+    with pytest.raises(UserError, match="written in format 7; this release reads format 1"):
+        store.log()
+    page.write_bytes(kept[:-9])
+    with pytest.raises(UserError, match=r"log/0000000064\.json is damaged"):
+        store.log()
+    assert len(verify(store)) == 1
+
+
+def test_verify_finds_ids_that_a_table_holds_twice_and_tags_of_nothing(store: Store, tmp_path: Path) -> None:
+    store.append({"experience": [experience("a", text="again")]}, message="m", by="b")
+    (tmp_path / "store/tags").mkdir()
+    (tmp_path / "store/tags/late.json").write_text('{"version": 9}')
+    assert verify(store) == ["tags/late.json: there is no version 9", "experience: 2 rows have the id 'a'"]
+    (tmp_path / "store/tags/late.json").write_text('{"vers')
+    assert any("tags/late.json names no version" in fault for fault in verify(store))
+    with pytest.raises(UserError, match=r"tags/late\.json names no version"):
+        store.rows(Experience, "gold")
+
+
+def test_a_tag_that_a_vacuum_forestalled_is_taken_back_and_holds_no_vacuum_up(store: Store, tmp_path: Path) -> None:
+    class Vacuuming(LocalStorage):
+        """A vacuum comes between the tagger's look at the version and the tag."""
+
+        def put_if_absent(self, path: str, data: bytes) -> None:
+            if path.startswith("tags/"):
+                vacuum(Store(self.root), timedelta(0), by="me", now=hours_from_now(2))
+            super().put_if_absent(path, data)
+
+    with pytest.raises(UserError, match="version 1 was vacuumed away"):
+        Store(Vacuuming(tmp_path / "store")).tag("gold", 1)
+    assert store.tags() == {}
+    (tmp_path / "store/tags/gold.json").write_text('{"version": 1}')  # its writer was killed before it took it back
+    store.overwrite({"experience": [experience("a", text="new")]}, parent=4, message="m", by="b")
+    assert len(vacuum(store, timedelta(0), by="me", now=hours_from_now(2))) == 1
+    assert store.state().horizon == 5
+
+
+def test_a_negative_grace_period_is_refused(store: Store) -> None:
+    with pytest.raises(UserError, match="can't be negative: -1 day"):
+        vacuum(store, timedelta(days=-1), by="me")

@@ -1,0 +1,105 @@
+"""A commit: data files that are written once, and tries to be the next version until one works or none can."""
+
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ckb import parquet
+from ckb.errors import UserError
+from ckb.hashing import sha256
+from ckb.manifest import Change, DataFile, Manifest, State, pack_schema, with_checkpoint
+from ckb.storage import Storage, put_recognised
+from ckb.versions import Versions
+
+LONGEST_PAUSE_S = 0.1
+"""Between two tries of a writer that others forestall."""
+
+
+class Conflict(Exception):
+    """A commit that was made against version `expected`, when the store had moved on to `found`."""
+
+    def __init__(self, expected: int, found: int):
+        self.expected, self.found = expected, found
+        super().__init__(f"the commit was made against version {expected}, the knowledge base is at version {found}")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What is to become a version."""
+
+    draft: Manifest
+    """Its id is the commit's own; number, changes and checkpoint depend on what others commit meanwhile."""
+    new: Mapping[str, pa.Table]
+    """Table -> the rows of the file that it gets; those that are not yet marked with a commit are the new ones."""
+    removed: Mapping[str, tuple[str, ...]]
+    """Table -> paths of the files whose rows are in the new one."""
+    parent: int | None
+    """The version that it was made against; None: whatever is the newest."""
+
+    def carry_out(self, versions: Versions) -> int:
+        """The number of the version that it became. Raises Conflict, and UserError for columns that don't fit."""
+        files = {name: self._write(versions.storage, name, rows) for name, rows in self.new.items()}
+        attempt = 0
+        while (version := self._try(versions, files)) is None:
+            attempt += 1
+            time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, 0.002 * 2**attempt)))
+        versions.write_page(version)
+        return version
+
+    def _try(self, versions: Versions, files: Mapping[str, DataFile]) -> int | None:
+        """Once: the number of the version, or None if another commit took it."""
+        with versions.storage.turn():
+            state = versions.newest()
+            try:
+                self._check_parent(state)
+                changes = {name: self._change(name, file, state) for name, file in files.items()}
+            except (Conflict, UserError):
+                for file in files.values():
+                    versions.storage.delete(file.path)  # nothing was published, so no manifest names them
+                raise
+            horizon = max(self.draft.horizon, state.horizon)
+            following = {"version": state.version + 1, "changes": changes, "horizon": horizon}
+            manifest = with_checkpoint(self.draft.model_copy(update=following), state)
+            return manifest.version if versions.publish(manifest) else None
+
+    def _check_parent(self, state: State) -> None:
+        """A compaction can follow any state in which the files that it merged are still there."""
+        if self.parent is None:
+            return
+        there = {file.path for table in state.tables.values() for file in table.files}
+        merged = {path for paths in self.removed.values() for path in paths}
+        rebases = self.draft.operation == "compact" and merged <= there
+        if state.version != self.parent and not rebases:
+            raise Conflict(self.parent, state.version)
+
+    def _change(self, name: str, file: DataFile, state: State) -> Change:
+        rows = self.new[name]
+        return Change(
+            rows=parquet.unmarked(rows),
+            add=(file,),
+            remove=self.removed.get(name, ()),
+            arrow=_new_schema(name, rows, state),
+        )
+
+    def _write(self, storage: Storage, table: str, rows: pa.Table) -> DataFile:
+        data = parquet.encode(rows, self.draft.id)
+        path = f"data/{table}-{self.draft.id}.parquet"
+        if not put_recognised(storage, path, data):
+            raise FileExistsError(f"{storage}/{path} holds something else than what was written")
+        return DataFile(path=path, rows=rows.num_rows, bytes=len(data), sha256=sha256(data))
+
+
+def _new_schema(name: str, rows: pa.Table, state: State) -> str | None:
+    """The table's schema after these rows, if they change it. Raises UserError when a column's type doesn't fit."""
+    added = parquet.visible(rows).schema
+    if name not in state.tables:
+        return pack_schema(added)
+    old = state.tables[name].schema
+    try:
+        schema = pa.unify_schemas([old, added], promote_options="permissive")
+    except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
+        raise UserError(f"the rows don't fit table {name!r} of version {state.version}: {error}") from error
+    return None if schema.equals(old) else pack_schema(schema)
