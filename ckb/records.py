@@ -62,7 +62,7 @@ class Tensor(Frozen):
     shape: tuple[str, ...] | None = None
     """Axis names or numbers; None is a Python scalar or object, () a 0-D tensor."""
     dtype: str
-    """float32, bfloat16, int64; `compute` is the engine's DTYPE, `weights` the checkpoint's; or a Python or C++ type."""
+    """float32, int64, ...; `compute` is the engine's DTYPE, `weights` the checkpoint's; or a type of Python or C++."""
     placement: Literal["host", "device", "either"] = "host"
     """Whose memory it lies in: the process's own, that of the processor that computes (a CPU has one for both), or
     whichever the caller has it in."""
@@ -132,7 +132,7 @@ class Contract(Row):
     interface: tuple[Function, ...]
     """What the module must offer to Python."""
     native: tuple[Function, ...] = ()
-    """C++ functions, types and constants that the module's one C++ unit must offer to the contracts that build on it."""
+    """C++ functions, types and constants that the module's one C++ unit must offer to what builds on it."""
     decisions: dict[str, tuple[Choice, ...]] = Field(default_factory=dict)
     """Architecture decisions that this contract leaves open, each with its options; the first is the default."""
     decision_requires: dict[str, str] = Field(default_factory=dict)

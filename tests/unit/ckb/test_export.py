@@ -74,7 +74,9 @@ def test_formatting_a_badly_laid_out_file_changes_its_lines_and_not_its_row(tmp_
     seed = Path(shutil.copytree(KNOWLEDGE, tmp_path / "seed"))
     path = seed / "contracts/rope.md"
     tidy = path.read_text(encoding="utf-8")
-    path.write_text(re.sub(r"^title: (.*)$", r"title:\n    '\1'\nlayer:   contract", tidy, count=1, flags=re.M) + "\n\n")
+    path.write_text(
+        re.sub(r"^title: (.*)$", r"title:\n    '\1'\nlayer:   contract", tidy, count=1, flags=re.M) + "\n\n"
+    )
     rows = read_seed(seed)
     assert path.read_text(encoding="utf-8") != tidy
     export_files(seed, seed)
@@ -149,7 +151,7 @@ def test_a_change_of_one_typed_value_touches_few_lines_or_is_refused(contract: C
             assert path[-1] in ("name", "function")
             continue
         lines = changed_lines(before, render_row("contracts", row))
-        assert 2 <= len(lines) <= 16, (path, lines)
+        assert 1 <= len(lines) <= 16, (path, lines)
 
 
 def test_an_error_case_of_a_function_that_is_not_offered_is_refused() -> None:
@@ -171,7 +173,21 @@ def test_a_row_born_in_the_store_survives_its_file_with_every_field(table: str, 
     assert [repr(found) for found in back] == [repr(row)]
 
 
-ODD = ("", "\n", " x", "x", "x\n", "x\n\n", "a\r\nb\n", "---\n", "# not a comment\n", "a: b\n", "größe 漢字 😀\n", "\t- x\n", "a\u2028b\n")
+ODD = (
+    "",
+    "\n",
+    " x",
+    "x",
+    "x\n",
+    "x\n\n",
+    "a\r\nb\n",
+    "---\n",
+    "# not a comment\n",
+    "a: b\n",
+    "größe 漢字 😀\n",
+    "\t- x\n",
+    "a\u2028b\n",
+)
 
 
 @pytest.mark.parametrize("text", ODD)
@@ -179,7 +195,6 @@ def test_whatever_a_text_holds_it_comes_back(text: str, tmp_path: Path) -> None:
     row = experience("odd", text=text, title=text, provenance=FOREIGN, created="2026-01-02")
     (path,) = export({"experience": [row]}, tmp_path)
     assert parse_text_row(path, path.read_text(encoding="utf-8"), type(row)) == row
-
 
 
 def test_a_text_can_stand_in_one_place_only(tmp_path: Path) -> None:
@@ -221,7 +236,11 @@ def test_files_of_other_rows_are_not_mixed_with_the_exported_ones(store: Store, 
 
 def test_imports_stand_in_blocks_by_origin_and_two_lines_above_a_definition() -> None:
     source = "# ---\n# contract: rope\n# title: t\n# ---\nimport os\nimport torch\nfrom .cache import KVCache\n{code}"
-    for code, gap in (("X = 1\n", "\n"), ("def f() -> None:\n    pass\n", "\n\n"), ("@g\nclass A:\n    pass\n", "\n\n")):
+    for code, gap in (
+        ("X = 1\n", "\n"),
+        ("def f() -> None:\n    pass\n", "\n\n"),
+        ("@g\nclass A:\n    pass\n", "\n\n"),
+    ):
         fragment = parse_fragment(Path("x.py"), source.format(code=code))
         text = render_row("fragments", fragment)
         assert text.partition("import os")[2] == f"\n\nimport torch\n\nfrom .cache import KVCache\n{gap}{code}"
@@ -230,11 +249,35 @@ def test_imports_stand_in_blocks_by_origin_and_two_lines_above_a_definition() ->
 
 
 def test_what_has_its_default_is_not_said() -> None:
-    row = parse_yaml_row(Path("t.yaml"), "title: t\naccelerator: cpu\ndtypes: []\nstatus: verified\n", TABLES["platforms"])
+    row = parse_yaml_row(
+        Path("t.yaml"), "title: t\naccelerator: cpu\ndtypes: []\nstatus: verified\n", TABLES["platforms"]
+    )
     assert render_row("platforms", row) == "title: t\naccelerator: cpu\ndtypes: []\n"
 
 
-WORDS = ("a", "word", "-", "#", ":", "x:", "'", '"', "{", "]", ",", "%", "no", "1", "1.0", "null", "2026-01-02", "=", "|", "ä", "&b")
+WORDS = (
+    "a",
+    "word",
+    "-",
+    "#",
+    ":",
+    "x:",
+    "'",
+    '"',
+    "{",
+    "]",
+    ",",
+    "%",
+    "no",
+    "1",
+    "1.0",
+    "null",
+    "2026-01-02",
+    "=",
+    "|",
+    "ä",
+    "&b",
+)
 
 
 def drawn(rng: random.Random, depth: int = 0) -> Any:
@@ -256,7 +299,7 @@ def test_any_fields_come_back_from_their_yaml_as_they_were(seed: int) -> None:
     for _ in range(40):
         fields = {f"f{i}": drawn(rng) for i in range(rng.randrange(5))}
         text = to_yaml(fields)
-        assert repr((yaml.safe_load(text) or {})) == repr(fields), text
+        assert repr(yaml.safe_load(text) or {}) == repr(fields), text
         assert to_yaml(fields) == text
 
 
@@ -271,5 +314,6 @@ def test_a_collection_stands_on_one_line_where_it_fits_and_records_have_their_ow
         f"  does: {'w' * 40}\n"
     )
     text = to_yaml({"a": [{"does": "word " * 100}], "b": "two\nlines\n"})
+    assert to_yaml({"a": ["s" * 40], "b": ["s" * 41]}) == f"a: [{'s' * 40}]\nb:\n- {'s' * 41}\n"
     assert max(map(len, text.splitlines())) <= WIDTH + len(" word")
     assert text.endswith("b: |\n  two\n  lines\n")
