@@ -62,7 +62,7 @@ class Tensor(Frozen):
     shape: tuple[str, ...] | None = None
     """Axis names or numbers; None is a Python scalar or object, () a 0-D tensor."""
     dtype: str
-    """float32, int64, ...; `compute` is the engine's DTYPE, `weights` the checkpoint's; or a type of Python or C++."""
+    """float32, int64; `compute` is the engine's DTYPE, `weights` the checkpoint's; or a type of Python or C++."""
     placement: Literal["host", "device", "either"] = "host"
     """Whose memory it lies in: the process's own, that of the processor that computes (a CPU has one for both), or
     whichever the caller has it in."""

@@ -38,6 +38,7 @@ def to_yaml(fields: dict[str, Any]) -> str:
     if not fields:
         return ""
     root = _Dumper(io.StringIO(), sort_keys=False).represent_data(fields)
+    assert isinstance(root, yaml.MappingNode)
     root.flow_style = False
     for key, value in root.value:
         if isinstance(value, yaml.CollectionNode) and any(isinstance(c, yaml.CollectionNode) for c in _items(value)):
@@ -91,7 +92,7 @@ def _may_share_a_line(node: yaml.Node) -> bool:
 def _columns(node: yaml.Node) -> int:
     """What a node takes on one line, at most: a text that might need quotes is counted with them."""
     if isinstance(node, yaml.CollectionNode):
-        return 2 + sum(_columns(item) + 2 for item in _items(node))
+        return max(2, sum(_columns(item) + 2 for item in _items(node)))
     text: str = node.value
     return len(text) if PLAIN.fullmatch(text) else len(text) + 2 + text.count("'")
 

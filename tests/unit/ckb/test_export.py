@@ -22,6 +22,7 @@ from ckb.yaml_form import WIDTH, to_yaml
 from tests.unit.ckb.samples import ROWS, experience
 
 FORMAT = "run `enginesmith ckb export ckb/knowledge --seed`"
+SEED = render(read_seed())
 FOREIGN = Provenance(source="run", run="r")
 
 
@@ -51,9 +52,8 @@ def store(built: Path, tmp_path: Path) -> Store:
 
 def test_the_committed_files_are_in_canonical_form() -> None:
     committed = {name: text for name, text in contents(KNOWLEDGE).items() if name.split("/")[0] in SUFFIXES}
-    formatted = render(read_seed())
-    assert formatted.keys() == committed.keys()
-    wrong = {n: changed_lines(committed[n], text)[:4] for n, text in formatted.items() if committed[n] != text}
+    assert committed.keys() == SEED.keys()
+    wrong = {n: changed_lines(committed[n], text)[:4] for n, text in SEED.items() if committed[n] != text}
     assert wrong == {}, FORMAT
 
 
@@ -63,7 +63,7 @@ def test_every_table_of_the_seed_has_a_form() -> None:
 
 def test_build_then_export_is_the_identity_and_so_is_a_second_round(built: Path, tmp_path: Path) -> None:
     files = export_store(Store(built), tmp_path / "out", 1)
-    assert contents(tmp_path / "out") == render(read_seed())
+    assert contents(tmp_path / "out") == SEED
     assert sorted(str(path.relative_to(tmp_path / "out")) for path in files) == sorted(contents(tmp_path / "out"))
     again = build(tmp_path / "second", tmp_path / "out")
     export_store(Store(tmp_path / "second"), tmp_path / "third", again.version)
@@ -112,12 +112,10 @@ def test_one_field_changed_in_the_store_shows_in_one_file(
     new = type(row).model_validate(row.model_dump() | change)
     assert new != row
     store.overwrite({table: [new]}, parent=1, message="m", by="b")
-    export_store(store, tmp_path / "before", 1)
-    export_store(store, tmp_path / "after")
-    before, after = contents(tmp_path / "before"), contents(tmp_path / "after")
-    name = f"{table}/{id}{SUFFIXES[table]}"
-    assert before.keys() == after.keys()
-    assert [n for n in before if before[n] != after[n]] == [name]
+    export_store(store, tmp_path / "out")
+    after = contents(tmp_path / "out")
+    assert after.keys() == SEED.keys()
+    assert [n for n in SEED if after[n] != SEED[n]] == [f"{table}/{id}{SUFFIXES[table]}"]
 
 
 def leaves(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
