@@ -41,23 +41,43 @@ def read_contract(path: Path) -> Contract:
 
 
 def read_text_row(path: Path, kind: type[R]) -> R:
-    """A row of a table with a `text`: `---`, YAML front matter, `---`, the text."""
-    text = path.read_text(encoding="utf-8")
-    parts = text.split("---\n", 2)
-    if len(parts) != 3 or parts[0]:
-        raise KnowledgeFileError(f"{path}: the file starts with YAML front matter between two lines of ---")
-    fields = _mapping(path, parts[1])
-    return _record(path, kind, {"id": path.stem, **fields, "text": parts[2].strip() + "\n"})
+    """A row of a table with a `text`, from its file."""
+    return parse_text_row(path, path.read_text(encoding="utf-8"), kind)
 
 
 def read_yaml_row(path: Path, kind: type[R]) -> R:
-    """A row that is one YAML mapping."""
-    return _record(path, kind, {"id": path.stem, **_mapping(path, path.read_text(encoding="utf-8"))})
+    """A row that is one YAML mapping, from its file."""
+    return parse_yaml_row(path, path.read_text(encoding="utf-8"), kind)
 
 
 def read_fragment(path: Path) -> Fragment:
-    """A fragment file: front matter in comment lines between `# ---` and `# ---`, imports, code."""
-    lines = path.read_text(encoding="utf-8").splitlines()
+    """A fragment file."""
+    return parse_fragment(path, path.read_text(encoding="utf-8"))
+
+
+def parse_text_row(path: Path, content: str, kind: type[R]) -> R:
+    """A row of a table with a `text`: a line ---, YAML front matter, a line ---, the text.
+
+    A text that surrounding blank space belongs to stands in the front matter instead, as `text`.
+    """
+    lines = content.split("\n")
+    if lines[0] != "---" or "---" not in lines[1:]:
+        raise KnowledgeFileError(f"{path}: the file starts with YAML front matter between two lines of ---")
+    end = lines.index("---", 1)
+    fields, body = _mapping(path, "\n".join(lines[1:end])), "\n".join(lines[end + 1 :]).strip()
+    if body and "text" in fields:
+        raise KnowledgeFileError(f"{path}: the text stands twice, in the front matter and below it")
+    return _record(path, kind, {"id": path.stem, "text": body + "\n", **fields})
+
+
+def parse_yaml_row(path: Path, content: str, kind: type[R]) -> R:
+    """A row that is one YAML mapping."""
+    return _record(path, kind, {"id": path.stem, **_mapping(path, content)})
+
+
+def parse_fragment(path: Path, content: str) -> Fragment:
+    """A fragment: front matter in comment lines between `# ---` and `# ---`, imports, code."""
+    lines = content.splitlines()
     if not lines or lines[0] != "# ---" or "# ---" not in lines[1:]:
         raise KnowledgeFileError(f"{path}: a fragment starts with front matter in comments between two lines of # ---")
     end = lines.index("# ---", 1)

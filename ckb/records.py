@@ -1,8 +1,8 @@
 """The rows of the knowledge base that generation reads. Their Arrow schemas are in ckb.schemas."""
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ckb.facts import Frozen
 
@@ -46,6 +46,14 @@ class Row(Frozen):
     created: str = ""
     """ISO date of the first version that held the row."""
 
+    retired: ClassVar[tuple[str, ...]] = ()
+    """Columns of older versions of the table that are fields no more; `from_older` knows what becomes of them."""
+
+    @classmethod
+    def from_older(cls, fields: dict[str, Any], retired: dict[str, Any]) -> dict[str, Any]:
+        """The fields of a row that was stored with retired columns, whose values that are not null are `retired`."""
+        return fields
+
 
 class Tensor(Frozen):
     """One tensor (or scalar) of an interface."""
@@ -54,24 +62,62 @@ class Tensor(Frozen):
     shape: tuple[str, ...] | None = None
     """Axis names or numbers; None is a Python scalar or object, () a 0-D tensor."""
     dtype: str
-    """float32, bfloat16, int64; `compute` is the engine's DTYPE, `weights` the checkpoint's; or a Python type."""
-    placement: str = "host"
-    """Where it lives: host, device, either."""
+    """float32, int64; `compute` is the engine's DTYPE, `weights` the checkpoint's; or a type of Python or C++."""
+    placement: Literal["host", "device", "either"] = "host"
+    """Whose memory it lies in: the process's own, that of the processor that computes (a CPU has one for both), or
+    whichever the caller has it in."""
 
 
 class Function(Frozen):
-    """One function, class or method that a contract demands of a module."""
+    """One function, class, method or constant that a contract demands of a module."""
 
     name: str
-    """`linear`, or `KVCache.append` for a method."""
+    """`linear`, `KVCache.append` for a method, `NORMS` for a constant, which takes nothing and returns what it is."""
     takes: tuple[Tensor, ...] = ()
     returns: tuple[Tensor, ...] = ()
     does: str
     """One sentence."""
 
 
+class Transition(Frozen):
+    """One change of what outlives a call."""
+
+    subject: str
+    """What changes: `Request.state`, `KVCache`."""
+    before: str
+    """The state that it starts from, in a word or as a condition."""
+    event: str
+    """What makes it change: a call, with its arguments, or something that happens."""
+    after: str
+    """The state that it is in then."""
+
+
+class ErrorCase(Frozen):
+    """One thing that a part refuses, and how."""
+
+    function: str
+    """Whose caller is refused: a name of the contract's interface."""
+    condition: str
+    """When it refuses."""
+    exception: str
+    """What the caller meets: `ValueError`, `HTTP 400`, `exit status 2`."""
+    message: tuple[str, ...] = ()
+    """What the message must hold, each in a few words: the prompt's length, the tensor's name."""
+
+
+class FailureMode(Frozen):
+    """One thing that goes wrong in practice, seen from both sides."""
+
+    symptom: str
+    """What is seen."""
+    cause: str
+    """What was done, or left undone."""
+
+
 class Contract(Row):
     """One piece of knowledge: what a part of an engine must do, and the test that checks it."""
+
+    retired: ClassVar[tuple[str, ...]] = ("errors", "failure_modes")
 
     title: str
     """What the part is, in a few words."""
@@ -81,24 +127,42 @@ class Contract(Row):
     """File of the engine that fulfils it: kernels.py, cache.py, model.py, ..."""
     order: int
     """Place among the contracts of the same module."""
-    interface: tuple[Function, ...]
-    """What the module must offer."""
     requires: tuple[str, ...] = ()
     """Contracts whose interfaces this one builds on."""
+    interface: tuple[Function, ...]
+    """What the module must offer to Python."""
+    native: tuple[Function, ...] = ()
+    """C++ functions, types and constants that the module's one C++ unit must offer to what builds on it."""
     decisions: dict[str, tuple[Choice, ...]] = Field(default_factory=dict)
     """Architecture decisions that this contract leaves open, each with its options; the first is the default."""
     decision_requires: dict[str, str] = Field(default_factory=dict)
     """`decision=option` -> predicate that must hold for the option to be open to a Target."""
     state: tuple[str, ...] = ()
-    """State transitions and invariants."""
-    errors: tuple[str, ...] = ()
+    """What always holds of the state that outlives a call."""
+    transitions: tuple[Transition, ...] = ()
+    """How that state changes."""
+    error_cases: tuple[ErrorCase, ...] = ()
     """Error boundaries: what is refused, and how."""
-    failure_modes: tuple[str, ...] = ()
-    """What goes wrong in practice, with its symptom."""
+    failures: tuple[FailureMode, ...] = ()
+    """What goes wrong in practice."""
     test: str
     """Id of the test contract that checks it."""
     text: str
-    """The explanation that an implementer reads."""
+    """The explanation that an implementer reads: what no column above can hold."""
+
+    @model_validator(mode="after")
+    def every_refusal_is_of_its_own_interface(self) -> "Contract":
+        names = {function.name for function in (*self.interface, *self.native)}
+        if strangers := sorted({case.function for case in self.error_cases} - names):
+            raise ValueError(f"error cases of {', '.join(strangers)}, which the interface does not offer")
+        return self
+
+    @classmethod
+    def from_older(cls, fields: dict[str, Any], retired: dict[str, Any]) -> dict[str, Any]:
+        """Versions of before error cases and failures were columns said them in sentences: these become text."""
+        titles = {"errors": "Errors", "failure_modes": "What goes wrong"}
+        said = (f"\n{titles[name]}:\n" + "".join(f"- {line}\n" for line in retired[name]) for name in retired)
+        return fields | {"text": fields["text"] + "".join(said)}
 
 
 class Fragment(Row):

@@ -14,6 +14,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 import pyarrow as pa
 from pydantic import BaseModel
 
+from ckb.records import Row
+
 M = TypeVar("M", bound=BaseModel)
 
 SCALARS: dict[type, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
@@ -47,7 +49,13 @@ def from_arrow(model: type[M], table: pa.Table) -> list[M]:
 
 def unknown_columns(model: type[BaseModel], schema: pa.Schema) -> list[str]:
     """Columns of a stored schema that the record class has no field for: a newer release wrote them."""
-    return list(_extra(pa.struct(list(schema)), pa.struct(list(schema_of(model))), ""))
+    stored = pa.struct([field for field in schema if field.name not in _retired(model)])
+    return list(_extra(stored, pa.struct(list(schema_of(model))), ""))
+
+
+def _retired(model: type[BaseModel]) -> tuple[str, ...]:
+    """Columns that older versions of the table had and the record turns into something else (ckb.records.Row)."""
+    return model.retired if issubclass(model, Row) else ()
 
 
 def _extra(stored: pa.DataType, known: pa.DataType, path: str) -> Iterable[str]:
@@ -76,7 +84,9 @@ def _encode_record(model: type[BaseModel], record: BaseModel) -> dict[str, Any]:
 
 def _decode_record(model: type[BaseModel], row: dict[str, Any]) -> dict[str, Any]:
     known = ((name, codec, row.get(name)) for name, codec in _fields(model).items())
-    return {name: codec.decode(value) for name, codec, value in known if value is not None or codec.optional}
+    fields = {name: codec.decode(value) for name, codec, value in known if value is not None or codec.optional}
+    retired = {name: row[name] for name in _retired(model) if row.get(name)}
+    return model.from_older(fields, retired) if retired and issubclass(model, Row) else fields
 
 
 def codec_of(annotation: Any) -> Codec:

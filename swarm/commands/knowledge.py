@@ -1,4 +1,4 @@
-"""Commands on the knowledge base: ckb log, show, find, build, lint, diff, verify, blame, fingerprints."""
+"""Commands on the knowledge base: ckb log, show, find, build, export, lint, diff, verify, blame, fingerprints."""
 
 import json
 import sys
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ckb.errors import UserError
 from swarm.paths import store_dir
 
 if TYPE_CHECKING:
@@ -128,6 +129,21 @@ def build() -> None:
     for word, ids in (("added", done.added), ("changed", done.changed), ("deprecated", done.deprecated)):
         for name, rows in ids.items():
             print(f"  {name}: {len(rows)} {word}")
+
+
+@app.command()
+def export(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder for the files; --seed may name the seed's own")],
+    seed: Annotated[bool, typer.Option("--seed", help="The seed files instead of the store")] = False,
+    at: At = None,
+) -> None:
+    """Write the knowledge as files in their canonical form."""
+    from ckb.export import export_files, export_store
+
+    if seed and at is not None:
+        raise UserError(f"--at {at} names a version of the store and --seed asks for the seed files: leave one out")
+    files = export_files(out) if seed else export_store(open_store(), out, version_of(at))
+    print(f"{len(files)} files in {out}")
 
 
 @app.command()

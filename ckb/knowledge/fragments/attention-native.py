@@ -2,8 +2,8 @@
 # contract: attention
 # title: C++ for one query position, torch for several
 # applies_to: choice.attention == 'native'
-# affects: [attention]
 # constants: [DTYPE, HEADS, KV_HEADS, HEAD_DIM]
+# affects: [attention]
 # ---
 import torch
 import torch.nn.functional as F

@@ -1,11 +1,10 @@
 # ---
 # contract: cpp-vectors
 # title: Dimensions and GCC vectors
-# constants: [LAYERS, HIDDEN, INTERMEDIATE, HEADS, KV_HEADS, HEAD_DIM, VOCAB, NORM_EPS, THREADS]
 # parameters:
 #   LANES: [8, 16]
-# parameter_requires:
-#   LANES=16: "'avx512f' in platform.isa"
+# parameter_requires: {LANES=16: "'avx512f' in platform.isa"}
+# constants: [LAYERS, HIDDEN, INTERMEDIATE, HEADS, KV_HEADS, HEAD_DIM, VOCAB, NORM_EPS, THREADS]
 # affects: [linear, head, attention]
 # ---
 SOURCES.append(f"""

@@ -2,9 +2,9 @@
 # contract: engine
 # title: Prefill in chunks, then one step a token
 # applies_to: workload.kind == 'single_stream'
-# constants: [VOCAB, MAX_CONTEXT, EOS_TOKENS]
 # parameters:
 #   PREFILL_CHUNK: [1024, 256, 4096]
+# constants: [VOCAB, MAX_CONTEXT, EOS_TOKENS]
 # affects: [prefill]
 # ---
 from collections.abc import Iterator

@@ -2,11 +2,11 @@
 # contract: linear
 # title: C++ products for a few vectors, float32 blocks for many
 # applies_to: choice.linear == 'native'
-# constants: [DTYPE]
 # parameters:
 #   FEW: [24, 16, 48, 1]
 #   SHORT: [48, 0]
 #   BLOCK: [4096]
+# constants: [DTYPE]
 # affects: [linear, head, prefill]
 # ---
 import torch

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 
+
 class Scheduler:
     """Admits requests into a bounded queue and runs them in order on a thread of its own."""
 

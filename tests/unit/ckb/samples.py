@@ -8,7 +8,17 @@ from typing import Any
 
 from ckb.facts import Facts, ModelFacts, PlatformFacts, WorkloadFacts
 from ckb.knowledge_files import KNOWLEDGE, read_yaml_row
-from ckb.records import Contract, Fragment, Function, Provenance, Row, Tensor
+from ckb.records import (
+    Contract,
+    ErrorCase,
+    FailureMode,
+    Fragment,
+    Function,
+    Provenance,
+    Row,
+    Tensor,
+    Transition,
+)
 from ckb.schemas import (
     Definition,
     Experience,
@@ -54,12 +64,14 @@ ROWS: dict[str, Row] = {
                 does="d",
             ),
         ),
+        native=(Function(name="g", does="d"),),
         requires=("b",),
         decisions={"zeta": (1, 1.0, True, "1"), "alpha": (False, 0)},
         decision_requires={"zeta=1": "model.qk_norm"},
         state=("s",),
-        errors=("e",),
-        failure_modes=("m", "n"),
+        transitions=(Transition(subject="s", before="b", event="e", after="a"),),
+        error_cases=(ErrorCase(function="f", condition="c", exception="ValueError", message=("m", "n")),),
+        failures=(FailureMode(symptom="s", cause="c"), FailureMode(symptom="t", cause="d")),
         test="t",
         text="Größe\n",
     ),

@@ -1,7 +1,7 @@
 """Realistic briefs for every role, over a small piece of knowledge."""
 
 from ckb.facts import Facts, ModelFacts, PlatformFacts, WorkloadFacts
-from ckb.records import Contract, Fragment, Function, Tensor
+from ckb.records import Contract, ErrorCase, FailureMode, Fragment, Function, Tensor, Transition
 from roles import briefs as b
 from roles.author import AnyBrief
 
@@ -74,9 +74,13 @@ LINEAR = Contract(
         "linear.layout=tiles": "'avx2' in platform.isa",
         "linear.layout=panels": "'avx2' in platform.isa and platform.cores >= 8",
     },
+    native=(Function(name="dots", takes=(Tensor(name="w", shape=("K",), dtype="const float*"),), does="One row."),),
     state=("a packed weight is never changed",),
-    errors=("an x of another K raises ValueError",),
-    failure_modes=("a transposed weight gives plausible but wrong text",),
+    transitions=(Transition(subject="the pool", before="asleep", event="the first product", after="awake"),),
+    error_cases=(
+        ErrorCase(function="linear", condition="an x of another K", exception="ValueError", message=("both K", "N")),
+    ),
+    failures=(FailureMode(symptom="plausible but wrong text", cause="a transposed weight"),),
     test="linear",
     text="The sum runs over K in float32.\n",
 )

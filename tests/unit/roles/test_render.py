@@ -100,3 +100,18 @@ def test_the_seed_knowledge_renders() -> None:
         assert f"`{row.id}`" in user.content
     for fragment in knowledge.fragments.values():
         assert fragment.code.strip() in user.content
+
+
+@pytest.mark.parametrize("role", ["implementer", "reviewer", "analyst"])
+def test_the_typed_columns_of_a_contract_are_told_in_words(role: str) -> None:
+    _, user = render(BRIEFS[role])
+    for line in (
+        "| `linear` | `x` [M, K] compute (device), `w` Packed | `y` [M, N] compute (device) | "
+        "x times the transposed weight. |",
+        "| `dots` | `w` [K] const float* (host) | nothing | One row. |",
+        "- a packed weight is never changed",
+        "- the pool: from asleep to awake, by the first product",
+        "- `linear` refuses an x of another K with ValueError, whose message holds both K, N",
+        "- seen: plausible but wrong text; cause: a transposed weight",
+    ):
+        assert f"\n{line}\n" in user.content

@@ -61,9 +61,15 @@ def test_the_knowledge_base_is_built_shown_and_checked(capsys: pytest.CaptureFix
         (["ckb", "lint", "--seed"], "no problems"),
         (["ckb", "diff", "0", "1"], "added"),
         (["ckb", "blame", "models", "llama"], "version 1, "),
+        (["ckb", "export", "out"], " files in out"),
+        (["ckb", "export", "out", "--at", "1"], " files in out"),
+        (["ckb", "export", "again", "--seed"], " files in again"),
     ):
         assert main(command) == 0, command
         assert expected in capsys.readouterr().out, command
+    assert Path("out/contracts/rope.md").read_text() == Path("again/contracts/rope.md").read_text()
+    assert main(["ckb", "export", "more", "--seed", "--at", "1"]) == 2
+    assert "leave one out" in capsys.readouterr().err
     assert main(["ckb", "show", "models", "llama", "--at", "1"]) == 0
     assert json.loads(capsys.readouterr().out)["model_type"] == "llama"
 

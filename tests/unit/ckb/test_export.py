@@ -1,0 +1,317 @@
+"""The canonical form: committed files have it, the store gives it back, and one changed field shows in one file."""
+
+import difflib
+import random
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from ckb.build import build, ensure_store, read_seed
+from ckb.errors import UserError
+from ckb.export import SUFFIXES, export, export_files, export_store, render, render_row
+from ckb.knowledge_files import KNOWLEDGE, KnowledgeFileError, parse_fragment, parse_text_row, parse_yaml_row
+from ckb.records import Contract, ErrorCase, Fragment, Provenance, Row
+from ckb.schemas import TABLES
+from ckb.store import Store
+from ckb.yaml_form import WIDTH, to_yaml
+from tests.unit.ckb.samples import ROWS, experience
+
+FORMAT = "run `enginesmith ckb export ckb/knowledge --seed`"
+SEED = render(read_seed())
+FOREIGN = Provenance(source="run", run="r")
+
+
+def contents(root: Path) -> dict[str, str]:
+    """Every file below a folder by its path."""
+    return {str(p.relative_to(root)): p.read_text(encoding="utf-8") for p in sorted(root.rglob("*")) if p.is_file()}
+
+
+def changed_lines(before: str, after: str) -> list[str]:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+    return [line for line in lines if line[0] in "+-" and line[:3] not in ("+++", "---")]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of the seed."""
+    path = tmp_path_factory.mktemp("store")
+    ensure_store(path)
+    return path
+
+
+@pytest.fixture
+def store(built: Path, tmp_path: Path) -> Store:
+    """A copy of it that a test may add versions to."""
+    return Store(Path(shutil.copytree(built, tmp_path / "store")))
+
+
+def test_the_committed_files_are_in_canonical_form() -> None:
+    committed = {name: text for name, text in contents(KNOWLEDGE).items() if name.split("/")[0] in SUFFIXES}
+    assert committed.keys() == SEED.keys()
+    wrong = {n: changed_lines(committed[n], text)[:4] for n, text in SEED.items() if committed[n] != text}
+    assert wrong == {}, FORMAT
+
+
+def test_every_table_of_the_seed_has_a_form() -> None:
+    assert SUFFIXES.keys() == read_seed().keys()
+
+
+def test_build_then_export_is_the_identity_and_so_is_a_second_round(built: Path, tmp_path: Path) -> None:
+    files = export_store(Store(built), tmp_path / "out", 1)
+    assert contents(tmp_path / "out") == SEED
+    assert sorted(str(path.relative_to(tmp_path / "out")) for path in files) == sorted(contents(tmp_path / "out"))
+    again = build(tmp_path / "second", tmp_path / "out")
+    export_store(Store(tmp_path / "second"), tmp_path / "third", again.version)
+    assert contents(tmp_path / "third") == contents(tmp_path / "out")
+
+
+def test_formatting_a_badly_laid_out_file_changes_its_lines_and_not_its_row(tmp_path: Path) -> None:
+    seed = Path(shutil.copytree(KNOWLEDGE, tmp_path / "seed"))
+    path = seed / "contracts/rope.md"
+    tidy = path.read_text(encoding="utf-8")
+    path.write_text(
+        re.sub(r"^title: (.*)$", r"title:\n    '\1'\nlayer:   contract", tidy, count=1, flags=re.M) + "\n\n"
+    )
+    rows = read_seed(seed)
+    assert path.read_text(encoding="utf-8") != tidy
+    export_files(seed, seed)
+    assert path.read_text(encoding="utf-8") == tidy
+    assert read_seed(seed) == rows
+
+
+CHANGES: list[tuple[str, str, dict[str, Any]]] = [
+    ("contracts", "rope", {"title": "Another title"}),
+    ("contracts", "rope", {"text": "One line.\n\n---\n\nAnd another.\n"}),
+    ("contracts", "rope", {"order": 70}),
+    ("contracts", "rope", {"requires": ("setup",)}),
+    ("contracts", "kv-cache", {"decisions": {"kv_layout": ("token_major", "head_major")}}),
+    ("contracts", "kv-cache", {"status": "draft"}),
+    ("contracts", "kv-cache", {"applies_to": "model.heads > 1"}),
+    ("contracts", "kv-cache", {"state": ()}),
+    ("fragments", "rope", {"rank": 3}),
+    ("fragments", "rope", {"imports": ("import math", "import torch", "from .cache import KVCache")}),
+    ("fragments", "cpp-products", {"parameters": {"STREAMS": (4,), "PREFETCH": (0, 512, 1024, 2048)}}),
+    ("fragments", "cpp-products", {"code": "STREAMS = 1\n"}),
+    ("models", "llama", {"model_type": "llama5"}),
+    ("platforms", "cpu-x86-64", {"dtypes": ("float32",)}),
+    ("experience", "stale-build-lock", {"signal": "tentative"}),
+    ("test_contracts", "rope", {"gate": "another"}),
+]
+
+
+@pytest.mark.parametrize(("table", "id", "change"), CHANGES, ids=[f"{t}-{i}-{next(iter(c))}" for t, i, c in CHANGES])
+def test_one_field_changed_in_the_store_shows_in_one_file(
+    store: Store, tmp_path: Path, table: str, id: str, change: dict[str, Any]
+) -> None:
+    (row,) = (row for row in store.rows(table) if row.id == id)
+    new = type(row).model_validate(row.model_dump() | change)
+    assert new != row
+    store.overwrite({table: [new]}, parent=1, message="m", by="b")
+    export_store(store, tmp_path / "out")
+    after = contents(tmp_path / "out")
+    assert after.keys() == SEED.keys()
+    assert [n for n in SEED if after[n] != SEED[n]] == [f"{table}/{id}{SUFFIXES[table]}"]
+
+
+def leaves(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Where the single values of nested fields stand."""
+    if isinstance(value, dict | list | tuple):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        return [leaf for key, item in items for leaf in leaves(item, (*path, key))]
+    return [path]
+
+
+def replaced(value: Any, path: tuple[str | int, ...]) -> Any:
+    """The same, with another value at that place."""
+    if path:
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        new = {key: replaced(item, path[1:]) if key == path[0] else item for key, item in pairs}
+        return new if isinstance(value, dict) else tuple(new.values())
+    return {None: ("N",), "host": "device", "device": "either"}.get(value, f"{value} x")
+
+
+TYPED = ("requires", "interface", "native", "decisions", "state", "transitions", "error_cases", "failures")
+
+
+@pytest.mark.parametrize("contract", read_seed()["contracts"], ids=lambda row: str(row.id))
+def test_a_change_of_one_typed_value_touches_few_lines_or_is_refused(contract: Contract) -> None:
+    fields, before = contract.model_dump(), render_row("contracts", contract)
+    for path in (leaf for name in TYPED for leaf in leaves(fields[name], (name,))):
+        changed = replaced(fields, path)
+        try:
+            row = Contract.model_validate(changed)
+        except ValidationError:  # an error case of a function that the interface lacks
+            assert path[-1] in ("name", "function")
+            continue
+        lines = changed_lines(before, render_row("contracts", row))
+        assert 1 <= len(lines) <= 16, (path, lines)
+
+
+def test_an_error_case_of_a_function_that_is_not_offered_is_refused() -> None:
+    fields = ROWS["contracts"].model_dump()
+    fields["error_cases"] = (ErrorCase(function="nobody", condition="c", exception="ValueError"),)
+    with pytest.raises(ValidationError, match="error cases of nobody, which the interface does not offer"):
+        Contract.model_validate(fields)
+
+
+@pytest.mark.parametrize("table", SUFFIXES)
+def test_a_row_born_in_the_store_survives_its_file_with_every_field(table: str, tmp_path: Path) -> None:
+    row = ROWS[table]  # a draft of a run, dated, its text without a line's end
+    assert row.provenance.source == "run"
+    store = Store.create(tmp_path / "store")
+    store.append({table: [row]}, message="m", by="b")
+    export_store(store, tmp_path / "out")
+    build(tmp_path / "other", tmp_path / "out")
+    back = Store(tmp_path / "other").rows(TABLES[table])
+    assert [repr(found) for found in back] == [repr(row)]
+
+
+ODD = (
+    "",
+    "\n",
+    " x",
+    "x",
+    "x\n",
+    "x\n\n",
+    "a\r\nb\n",
+    "---\n",
+    "# not a comment\n",
+    "a: b\n",
+    "größe 漢字 😀\n",
+    "\t- x\n",
+    "a\u2028b\n",
+)
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_whatever_a_text_holds_it_comes_back(text: str, tmp_path: Path) -> None:
+    row = experience("odd", text=text, title=text, provenance=FOREIGN, created="2026-01-02")
+    (path,) = export({"experience": [row]}, tmp_path)
+    assert parse_text_row(path, path.read_text(encoding="utf-8"), type(row)) == row
+
+
+def test_a_text_can_stand_in_one_place_only(tmp_path: Path) -> None:
+    with pytest.raises(KnowledgeFileError, match="the text stands twice"):
+        parse_text_row(tmp_path / "x.md", "---\ntitle: t\ntext: here\n---\nand here\n", type(ROWS["experience"]))
+
+
+def test_what_a_file_cannot_hold_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    fragment = ROWS["fragments"]
+    assert isinstance(fragment, Fragment)
+    cases: list[tuple[str, Row, str]] = [
+        ("fragments", fragment.model_copy(update={"code": "x = (\n"}), "does not parse"),
+        ("fragments", fragment.model_copy(update={"code": "import os\nx = 1\n"}), "give back another imports, code"),
+        ("fragments", fragment.model_copy(update={"code": "x = 1\n\n\n"}), "give back another code"),
+        ("fragments", fragment.model_copy(update={"imports": ("import  torch",)}), "give back another imports"),
+        ("experience", experience("../up"), "'../up' is no file name"),
+        ("experience", experience(".hidden"), "'.hidden' is no file name"),
+        ("experience", experience("x" * 300), "is no file name"),
+    ]
+    for table, row, fault in cases:
+        with pytest.raises(UserError, match=re.escape(fault)):
+            export({"experience": [experience("fine")], table: [row]}, tmp_path / "out")
+        assert not (tmp_path / "out").exists(), fault
+
+
+def test_files_of_other_rows_are_not_mixed_with_the_exported_ones(store: Store, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / "contracts").mkdir(parents=True)
+    (out / "contracts/old.md").write_text("left over")
+    (out / "README.md").write_text("no table's file")
+    with pytest.raises(UserError, match=r"holds 1 file\(s\) that belong to none of these rows \(.*old\.md\)"):
+        export_store(store, out)
+    assert len(contents(out)) == 2
+    (out / "contracts/old.md").unlink()
+    export_store(store, out)
+    assert (out / "README.md").read_text() == "no table's file"
+    assert len(export_store(store, out)) == len(contents(out)) - 1, "again, over its own files"
+
+
+def test_imports_stand_in_blocks_by_origin_and_two_lines_above_a_definition() -> None:
+    source = "# ---\n# contract: rope\n# title: t\n# ---\nimport os\nimport torch\nfrom .cache import KVCache\n{code}"
+    for code, gap in (
+        ("X = 1\n", "\n"),
+        ("def f() -> None:\n    pass\n", "\n\n"),
+        ("@g\nclass A:\n    pass\n", "\n\n"),
+    ):
+        fragment = parse_fragment(Path("x.py"), source.format(code=code))
+        text = render_row("fragments", fragment)
+        assert text.partition("import os")[2] == f"\n\nimport torch\n\nfrom .cache import KVCache\n{gap}{code}"
+    bare = parse_fragment(Path("x.py"), "# ---\n# contract: rope\n# title: t\n# ---\n\n\n\nX = 1\n")
+    assert render_row("fragments", bare) == "# ---\n# contract: rope\n# title: t\n# ---\nX = 1\n"
+
+
+def test_what_has_its_default_is_not_said() -> None:
+    row = parse_yaml_row(
+        Path("t.yaml"), "title: t\naccelerator: cpu\ndtypes: []\nstatus: verified\n", TABLES["platforms"]
+    )
+    assert render_row("platforms", row) == "title: t\naccelerator: cpu\ndtypes: []\n"
+
+
+WORDS = (
+    "a",
+    "word",
+    "-",
+    "#",
+    ":",
+    "x:",
+    "'",
+    '"',
+    "{",
+    "]",
+    ",",
+    "%",
+    "no",
+    "1",
+    "1.0",
+    "null",
+    "2026-01-02",
+    "=",
+    "|",
+    "ä",
+    "&b",
+)
+
+
+def drawn(rng: random.Random, depth: int = 0) -> Any:
+    """Plain values as deep as the records are."""
+    kind = rng.randrange(8 if depth < 4 else 5)
+    if kind < 3:
+        return rng.choice((" ", " ", "\n")).join(rng.choice(WORDS) for _ in range(rng.choice((1, 1, 3, 40))))
+    if kind < 5:
+        return rng.choice((None, True, False, 0, 1, -7, 1.0, 1e-6, 1e300, ""))
+    if kind == 5:
+        return {rng.choice(WORDS) + str(i): drawn(rng, depth + 1) for i in range(rng.randrange(4))}
+    return [drawn(rng, depth + 1) for _ in range(rng.randrange(4))]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_fields_come_back_from_their_yaml_as_they_were(seed: int) -> None:
+    print("seed", seed)
+    rng = random.Random(seed)
+    for _ in range(40):
+        fields = {f"f{i}": drawn(rng) for i in range(rng.randrange(5))}
+        text = to_yaml(fields)
+        assert repr(yaml.safe_load(text) or {}) == repr(fields), text
+        assert to_yaml(fields) == text
+
+
+def test_a_collection_stands_on_one_line_where_it_fits_and_records_have_their_own() -> None:
+    tensor = {"name": "x", "shape": ["M", "K"], "dtype": "compute"}
+    assert to_yaml({"a": [tensor], "b": ["x", "y"], "c": {}}) == (
+        "a:\n- {name: x, shape: [M, K], dtype: compute}\nb: [x, y]\nc: {}\n"
+    )
+    wide = {"name": "f", "takes": [tensor, tensor], "does": "w" * 40}
+    assert to_yaml({"a": [wide]}) == (
+        "a:\n- name: f\n  takes: [{name: x, shape: [M, K], dtype: compute}, {name: x, shape: [M, K], dtype: compute}]\n"
+        f"  does: {'w' * 40}\n"
+    )
+    text = to_yaml({"a": [{"does": "word " * 100}], "b": "two\nlines\n"})
+    assert to_yaml({"a": ["s" * 40], "b": ["s" * 41]}) == f"a: [{'s' * 40}]\nb:\n- {'s' * 41}\n"
+    assert max(map(len, text.splitlines())) <= WIDTH + len(" word")
+    assert text.endswith("b: |\n  two\n  lines\n")
