@@ -8,7 +8,7 @@ import pytest
 from ckb.build import ensure_store
 from ckb.errors import UserError
 from ckb.predicate import PredicateError
-from ckb.records import Contract, Fragment, Function, Row, Tensor
+from ckb.records import Contract, FailureMode, Fragment, Function, Row, Tensor
 from ckb.schemas import Experience
 from ckb.search import MOST_WORDS, SEARCHED, Query, QueryError, Search, query_of
 from ckb.store import Store
@@ -32,7 +32,9 @@ CONTRACTS = [
         "paged-cache", "Pages of keys and values", "It holds pages. After the rotary embedding.", layer="framework"
     ),
     contract("scheduler", "Order of requests", decisions={"kv_layout": ("ring", "flat")}, layer="framework"),
-    contract("sampler", "From logits to a token", errors=("A temperature below 0 is refused.",)),
+    contract(
+        "sampler", "From logits to a token", failures=(FailureMode(symptom="Nonsense", cause="a temperature below 0"),)
+    ),
     contract("norms", "Root mean square", text="Epsilon stands under the root."),
 ]
 FRAGMENTS = [
