@@ -102,9 +102,9 @@ def ensure_store(root: Place, knowledge: Path = KNOWLEDGE) -> Store:
 def read_knowledge_at(store: Store, version: Version = None) -> Knowledge:
     """What generation may use, from the store at one pinned version: the verified rows."""
     number = store.state(version).version
-    contracts = {c.id: c for c in store.rows(Contract, number) if c.status == "verified"}
-    fragments = {f.id: f for f in store.rows(Fragment, number) if f.status == "verified"}
-    experience = tuple(e for e in store.rows(Experience, number) if e.status == "verified")
+    contracts = {c.id: c for c in store.rows(Contract, number) if c.usable}
+    fragments = {f.id: f for f in store.rows(Fragment, number) if f.usable}
+    experience = tuple(e for e in store.rows(Experience, number) if e.usable)
     return Knowledge(contracts, fragments, number, experience)
 
 

@@ -46,6 +46,11 @@ class Row(Frozen):
     created: str = ""
     """ISO date of the first version that held the row."""
 
+    @property
+    def usable(self) -> bool:
+        """Whether generation may see the row."""
+        return self.status == "verified"
+
     retired: ClassVar[tuple[str, ...]] = ()
     """Columns of older versions of the table that are fields no more; `from_older` knows what becomes of them."""
 
@@ -203,6 +208,8 @@ class Claim(Frozen):
     """Relative change of the metric, positive is better; None when nothing was measured."""
     interval: tuple[float, float] | None = None
     """Interval of the effect, low and high."""
+    fixed: str = ""
+    """The failing test that it fixed, as `issue/gate`; empty: it rests on a measured effect."""
     signal: Literal["confirmed", "probable", "tentative"]
     """Tentative rows are stored as drafts and never used in generation."""
     text: str

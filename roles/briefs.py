@@ -210,12 +210,27 @@ class AnalystAnswer(Frozen):
     next_step: str
 
 
+class Mended(Frozen):
+    """A gate that refused one attempt of a candidate and let a later one pass."""
+
+    id: str
+    """`issue/gate`."""
+    evidence: Evidence
+    """What the gate found the first time."""
+    author: str
+    """Who wrote both attempts."""
+    notes: str
+    """What its implementer says of the attempt that passed."""
+
+
 class ConsolidatorBrief(Brief):
     """Everything that a verified run measured and saw fail."""
 
     role: Literal["consolidator"] = "consolidator"
     measured: tuple[Lesson, ...]
     """Candidates' effects as the harness measured them, one each, not yet generalised."""
+    mended: tuple[Mended, ...] = ()
+    """Failing tests that the run fixed."""
 
 
 class ConsolidatorAnswer(Frozen):

@@ -98,6 +98,19 @@ def _measurement(row: b.Lesson) -> str:
     return row.model_dump_json(include={"change", "metric", "effect", "interval"})
 
 
+def _supported(brief: b.ConsolidatorBrief, row: b.Lesson) -> Iterable[str]:
+    """A claim is filed under what it rests on, so that runs that found the same meet there."""
+    mended = [item.id for item in brief.mended]
+    if row.fixed:
+        yield from _known("mended gate", [row.fixed], mended)
+    elif row.effect is None and row.signal != "tentative":
+        yield f"experience {row.id!r} is {row.signal}, and has neither a measured effect nor a gate that it mended"
+    if row.effect is not None:
+        yield from _known("measured row", [row.id], [found.id for found in brief.measured])
+    if not row.applies_to.strip():
+        yield f"applies_to of experience {row.id!r} is empty: it names the class of targets for which the rule holds"
+
+
 def _consolidator(brief: b.ConsolidatorBrief, answer: b.ConsolidatorAnswer) -> Iterable[str]:
     measured = {_measurement(row) for row in brief.measured}
     for experience in answer.experience:
@@ -106,6 +119,7 @@ def _consolidator(brief: b.ConsolidatorBrief, answer: b.ConsolidatorAnswer) -> I
                 f"experience {experience.id!r} states the effect {experience.effect} (interval {experience.interval}) "
                 f"of {experience.change} on {experience.metric or 'speed'}, which nobody measured"
             )
+        yield from _supported(brief, experience)
         low, high = experience.interval or (0.0, 0.0)
         if experience.effect is not None and experience.signal != "tentative" and low <= 0 <= high:
             yield f"experience {experience.id!r} is {experience.signal}, and its interval holds zero: it is tentative"
@@ -116,3 +130,7 @@ def _consolidator(brief: b.ConsolidatorBrief, answer: b.ConsolidatorAnswer) -> I
             continue
         if unknown:
             yield f"applies_to of experience {experience.id!r} asks for {', '.join(sorted(unknown))}: no such facts"
+            continue
+        condition = Predicate(experience.applies_to)
+        if against := [part.text for part in condition.failing(brief.facts, experience.change) if not part.choices()]:
+            yield f"applies_to of experience {experience.id!r} leaves this target out: {' and '.join(against)}"

@@ -15,6 +15,7 @@ from ckb.facts import Facts, Frozen
 from ckb.hashing import sha256_json
 from ckb.knowledge_files import Knowledge
 from ckb.records import Choice, Contract, Fragment, Stage
+from ckb.schemas.experience import Experience
 from ckb.space import predicate
 from gpu_actors.jobs import EngineJob
 from roles.briefs import Lesson
@@ -156,16 +157,23 @@ class Context:
 
     @property
     def experience(self) -> tuple[Lesson, ...]:
-        """What earlier runs learned of optimisations that may hold for this Target and the tree on main."""
-        return tuple(self._applying())
+        """What earlier runs learned of optimisations that may hold for this Target and the tree on main. What was
+        found on this very target stands for the rule of the same meaning."""
+        rows = list(self._applying())
+        facts = {row.meaning for row in rows if row.scope == "fact"}
+        return tuple(
+            Lesson.model_validate(row.model_dump(include=set(Lesson.model_fields)))
+            for row in rows
+            if row.scope == "fact" or row.meaning not in facts
+        )
 
-    def _applying(self) -> Iterator[Lesson]:
+    def _applying(self) -> Iterator[Experience]:
         for row in self.knowledge.experience:
             condition = predicate(row.applies_to)
             asked = row.kind == "optimisation" and row.metric in ("", self.plan.metric)
             known = condition.choices() <= self.choices.keys()
             if asked and known and condition.holds(self.facts, self.choices):
-                yield Lesson.model_validate(row.model_dump(include=set(Lesson.model_fields)))
+                yield row
 
     def engine_job(self, commit: str, tree: str) -> EngineJob:
         """A tree, checked out where a device can load it."""

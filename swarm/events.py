@@ -213,6 +213,12 @@ class Consolidated(Event):
     version: int
     rows: dict[str, int]
     """Rows added by table."""
+    merged: tuple[str, ...] = ()
+    """Ids of experience rows that this run is further evidence of."""
+    lowered: tuple[str, ...] = ()
+    """Rows that are drafts, each with the reason."""
+    contradictions: tuple[str, ...] = ()
+    """Stored rows that this run's findings speak against, one line each."""
 
 
 class RunFinished(Event):

@@ -6,12 +6,13 @@ from statistics import median
 
 from benchmarks.metrics import find_metric
 from ckb.consolidate import Lessons
+from ckb.evidence import rule_and_fact, target_of
 from ckb.hashing import sha256_json
 from ckb.records import Provenance
-from ckb.schemas.experience import Experience
+from ckb.schemas.experience import Evidence, Experience
 from ckb.schemas.runs import Median, Run
 from ckb.schemas.traces import Correctness, Environment, Performance, Trace
-from gpu_actors.jobs import Benchmark, Verdict
+from gpu_actors.jobs import Benchmark, GateResult, Verdict
 from roles import briefs as b
 from swarm.context import Context
 from swarm.inner_loop import InnerLoop
@@ -36,12 +37,13 @@ def lessons_of(context: Context, inner: InnerLoop) -> Lessons:
         facts=context.facts,
         choices=context.choices,
         measured=tuple(x for c in state.candidates.values() if (x := measured_effect(context, c))),
+        mended=tuple(x for c in state.candidates.values() for x in mended(c)),
     )
     answer, _ = inner.ask(brief, b.ConsolidatorAnswer, None, None)
     origin = Provenance(source="run", run=run_id(context), verdict=sha256_json(verdict.model_dump(mode="json")))
     return Lessons(
         run=run_row(context, verdict, benchmark, origin),
-        experience=tuple(experience_row(x, origin) for x in answer.experience),
+        experience=tuple(row for x in answer.experience for row in experience_rows(x, context, origin)),
         traces=tuple(traces(context, benchmark, verdict, origin)),
     )
 
@@ -65,13 +67,12 @@ def measured_effect(context: Context, candidate: Candidate) -> b.Lesson | None:
     if issue.hypothesis is None or decided is None or decided.effect is None:
         return None
     facts = context.facts
-    claim = [facts.model.model_type, context.plan.metric, dict(issue.hypothesis.change)]
+    claim = [context.plan.metric, dict(issue.hypothesis.change)]
     return b.Lesson(
         id=f"{facts.platform.accelerator}-{facts.workload.dtype}-{sha256_json(claim)[:12]}",
         title=issue.title,
         kind="optimisation",
         applies_to=(
-            f"model.model_type == {facts.model.model_type!r} and "
             f"platform.accelerator == {facts.platform.accelerator!r} and workload.dtype == {facts.workload.dtype!r}"
         ),
         change=issue.hypothesis.change,
@@ -83,8 +84,31 @@ def measured_effect(context: Context, candidate: Candidate) -> b.Lesson | None:
     )
 
 
-def experience_row(lesson: b.Lesson, origin: Provenance) -> Experience:
-    return Experience(**lesson.model_dump(), provenance=origin)
+def mended(candidate: Candidate) -> list[b.Mended]:
+    """The gates that refused an earlier attempt of a candidate, and let its last one pass."""
+    earlier: list[GateResult] = []
+    attempt = candidate.before
+    while attempt:
+        earlier += [gate for verdict in attempt.verdicts.values() for gate in verdict.failures]
+        attempt = attempt.before
+    now = {gate.gate for verdict in candidate.verdicts.values() for gate in verdict.gates if gate.status == "PASS"}
+    return [
+        b.Mended(
+            id=f"{candidate.submitted.issue}/{gate.gate}",
+            evidence=b.Evidence(gate=gate.gate, contract=gate.contract, summary=gate.summary),
+            author=candidate.submitted.author,
+            notes=candidate.submitted.summary,
+        )
+        for gate in {gate.gate: gate for gate in earlier if gate.gate in now}.values()
+    ]
+
+
+def experience_rows(lesson: b.Lesson, context: Context, origin: Provenance) -> tuple[Experience, Experience]:
+    """The rule that the role states, and the fact about this target that stands behind it."""
+    found = Evidence(
+        target=target_of(context.facts), run=run_id(context), effect=lesson.effect, interval=lesson.interval
+    )
+    return rule_and_fact(Experience(**lesson.model_dump(), evidence=(found,), provenance=origin), context.facts)
 
 
 def run_row(context: Context, verdict: Verdict, benchmark: Benchmark, origin: Provenance) -> Run:

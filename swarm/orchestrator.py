@@ -153,7 +153,16 @@ class Orchestrator:
             return
         self.context.note("consolidating what was learned")
         outcome = self.crew.consolidate(lessons_of(self.context, self.inner))
-        self.context.journal.append(e.Consolidated(version=outcome.version, rows=outcome.rows))
+        against = tuple(f"{c.new} against {c.existing} of {c.table}: {c.detail}" for c in outcome.contradictions)
+        self.context.journal.append(
+            e.Consolidated(
+                version=outcome.version,
+                rows=outcome.rows,
+                merged=outcome.merged,
+                lowered=outcome.lowered,
+                contradictions=against,
+            )
+        )
 
     def _why_failed(self, stage: Stage) -> str:
         issue = self.context.state.issues[policy.stage_issue(stage, (), "").id]

@@ -203,7 +203,9 @@ def describe_end(event: e.AnyEvent) -> str | None:
         case e.EngineReleased():
             return f"engine written to {event.path}"
         case e.Consolidated():
-            return f"knowledge base version {event.version}: {sum(event.rows.values())} rows added"
+            noticed = ((event.merged, "confirmed"), (event.lowered, "drafts"), (event.contradictions, "contradictions"))
+            also = "".join(f", {len(lines)} {what}" for lines, what in noticed if lines)
+            return f"knowledge base version {event.version}: {sum(event.rows.values())} rows added{also}"
         case e.RunFinished():
             return f"finished: {event.outcome.replace('_', ' ')}" + (f" ({event.reason})" if event.reason else "")
     return None

@@ -1,7 +1,8 @@
-"""Consolidator: generalises measured effects by how many candidates agree on them."""
+"""Consolidator: generalises measured effects by how many candidates agree on them, and keeps what was mended."""
 
+from ckb.facts import Facts
 from ckb.records import Choice
-from roles.briefs import ConsolidatorAnswer, ConsolidatorBrief, Lesson
+from roles.briefs import ConsolidatorAnswer, ConsolidatorBrief, Lesson, Mended
 
 Key = tuple[str, tuple[tuple[str, Choice], ...], str]
 
@@ -11,7 +12,22 @@ def consolidate(brief: ConsolidatorBrief) -> ConsolidatorAnswer:
     groups: dict[Key, list[Lesson]] = {}
     for row in brief.measured:
         groups.setdefault((row.kind, tuple(sorted(row.change.items())), row.applies_to), []).append(row)
-    return ConsolidatorAnswer(experience=tuple(merge(rows) for rows in groups.values()))
+    mended = (remembered(item, brief.facts) for item in brief.mended)
+    return ConsolidatorAnswer(experience=(*(merge(rows) for rows in groups.values()), *mended))
+
+
+def remembered(mended: Mended, facts: Facts) -> Lesson:
+    """A gate that a later attempt passed: what it had found, for whoever meets it again."""
+    where = mended.evidence
+    return Lesson(
+        id=f"mended-{where.contract}-{where.gate}",
+        title=f"Gate {where.gate} of contract {where.contract} failed first",
+        kind="failure_mode",
+        applies_to=f"platform.accelerator == {facts.platform.accelerator!r}",
+        signal="probable",
+        fixed=mended.id,
+        text=f"It found: {where.summary.rstrip('.')}. The attempt that passed: {mended.notes or 'no notes'}",
+    )
 
 
 def merge(rows: list[Lesson]) -> Lesson:

@@ -32,6 +32,7 @@ from ckb.schemas import (
     Workload,
 )
 from ckb.schemas.definitions import Axis, TensorSpec
+from ckb.schemas.experience import Evidence
 from ckb.schemas.models import ConfigField, Feature, LayerPattern, TensorPattern, Wrapper
 from ckb.schemas.parallelism import Partition
 from ckb.schemas.platforms import Device, Measurement, PlatformOperator
@@ -142,8 +143,11 @@ ROWS: dict[str, Row] = {
         change={"kv_layout": "head_major", "ROWS": 8},
         effect=0.25,
         interval=(0.125, 0.5),
+        fixed="s2/kv_cache",
         signal="probable",
         text="x",
+        scope="fact",
+        evidence=(Evidence(target="t", run="r", effect=0.25, interval=(0.125, 0.5)),),
     ),
     "test_contracts": TestContract(**ROW, contract="b", stage="model", level="L2", gate="g", text="x"),
     "definitions": Definition(
@@ -221,8 +225,10 @@ ROWS: dict[str, Row] = {
 
 
 def experience(id: str, **fields: Any) -> Experience:
-    """A small row to fill tables with."""
+    """A small row to fill tables with; an effect has an interval of a twentieth on either side."""
     defaults: dict[str, Any] = {"title": "t", "kind": "debugging", "signal": "confirmed", "text": f"about {id}"}
+    if fields.get("effect") is not None:
+        defaults["interval"] = (fields["effect"] - 0.05, fields["effect"] + 0.05)
     return Experience(id=id, **{**defaults, **fields})
 
 

@@ -5,12 +5,16 @@ from typing import Any
 
 import pytest
 
+from ckb.build import read_knowledge_at
 from ckb.consolidate import Consolidator, Lessons, consolidate, content_hash
+from ckb.evidence import rule_and_fact, target_of
+from ckb.predicate import Predicate
 from ckb.records import Provenance
 from ckb.schemas import Experience, Run, Trace
+from ckb.schemas.experience import Evidence
 from ckb.storage import LocalStorage
 from ckb.store import Store
-from tests.unit.ckb.samples import ROWS, experience
+from tests.unit.ckb.samples import FACTS, ROWS, experience
 
 
 @pytest.fixture
@@ -30,8 +34,15 @@ def lessons(id: str, *found: Experience, traces: tuple[Trace, ...] = ()) -> Less
     return Lessons(run=run(id), experience=found, traces=traces)
 
 
+def claim(id: str, effect: float | None, run: str, target: str = "small", **fields: Any) -> Experience:
+    """A row of a run, as it hands it over: with its one piece of evidence."""
+    row = experience(id, effect=effect, **{"kind": "optimisation", "signal": "probable", **fields})
+    found = Evidence(target=target, run=run, effect=row.effect, interval=row.interval)
+    return row.model_copy(update={"evidence": (found,)})
+
+
 def test_a_run_becomes_one_version(store: Store) -> None:
-    outcome = consolidate(store, lessons("r1", experience("a", effect=0.2), traces=(trace(),)))
+    outcome = consolidate(store, lessons("r1", claim("a", 0.2, "r1", scope="fact"), traces=(trace(),)))
     assert (outcome.version, outcome.rows) == (1, {"runs": 1, "experience": 1, "traces": 1})
     (row,) = store.rows(Experience)
     assert (row.meaning, row.provenance, row.status) == ("a", Provenance(source="run", run="r1"), "verified")
@@ -79,24 +90,83 @@ def test_duplicates_within_one_run_are_found_too(store: Store) -> None:
 
 
 def test_a_contradiction_is_reported_and_stored_as_its_own_row(store: Store) -> None:
-    consolidate(store, lessons("r1", experience("a", effect=0.2)))
-    opposite = experience("a", effect=-0.1)
+    consolidate(store, lessons("r1", claim("a", 0.2, "r1", scope="fact")))
+    opposite = claim("a", -0.1, "r2", scope="fact")
     outcome = consolidate(store, lessons("r2", opposite))
     (found,) = outcome.contradictions
     assert (found.table, found.existing, found.new) == ("experience", "a", f"a.{content_hash(opposite)[:8]}")
     assert found.detail == "effect +0.200 there, -0.100 now"
     rows = {row.id: row for row in store.rows(Experience)}
-    assert {id: row.effect for id, row in rows.items()} == {"a": 0.2, found.new: -0.1}
+    assert {id: (row.effect, row.status) for id, row in rows.items()} == {
+        "a": (0.2, "verified"),
+        found.new: (-0.1, "verified"),
+    }, "what was measured of one target stays"
     assert {row.meaning for row in rows.values()} == {"a"}
-    third = consolidate(store, lessons("r3", experience("a", effect=0.3)))
-    assert [c.existing for c in third.contradictions] == [found.new], "only the row that says the opposite"
+    third = consolidate(store, lessons("r3", claim("a", 0.3, "r3", scope="fact")))
+    assert (third.merged, third.contradictions) == (("a",), ()), "said before, and reported then"
 
 
-def test_a_confirmation_is_a_row_of_its_own_and_no_contradiction(store: Store) -> None:
-    consolidate(store, lessons("r1", experience("a", effect=0.2)))
-    outcome = consolidate(store, lessons("r2", experience("a", effect=0.25)))
-    assert (outcome.rows["experience"], outcome.contradictions) == (1, ())
-    assert consolidate(store, lessons("r3", experience("a", effect=None, text="y"))).contradictions == ()
+def test_a_rule_is_a_draft_until_two_targets_support_it(store: Store) -> None:
+    first = consolidate(store, lessons("r1", claim("a", 0.2, "r1")))
+    assert first.lowered == ("a: 1 of 2 targets support the rule",)
+    again = consolidate(store, lessons("r2", claim("a", 0.3, "r2")))
+    assert (again.rows, again.merged) == ({"runs": 1}, ("a",))
+    (row,) = store.rows(Experience)
+    assert (row.status, row.signal, row.effect) == ("draft", "confirmed", 0.2), "one target, twice"
+    consolidate(store, lessons("r3", claim("a", 0.1, "r3", target="large")))
+    (row,) = store.rows(Experience)
+    assert (row.status, row.usable) == ("verified", True)
+    assert (row.effect, row.interval) == (0.1, pytest.approx((0.05, 0.15))), "of all findings the one that claims least"
+    assert [(e.target, e.run) for e in row.evidence] == [("small", "r1"), ("small", "r2"), ("large", "r3")]
+    assert [m.operation for m in store.log()][:2] == ["overwrite", "overwrite"]
+    assert store.rows(Experience, 1)[0].status == "draft", "older versions say what they said"
+
+
+def test_a_rule_that_a_third_target_speaks_against_is_a_draft_again(store: Store) -> None:
+    for number, target in enumerate(("small", "large"), 1):
+        consolidate(store, lessons(f"r{number}", claim("a", 0.2, f"r{number}", target=target)))
+    outcome = consolidate(store, lessons("r3", claim("a", -0.2, "r3", target="huge")))
+    assert [(c.existing, c.detail) for c in outcome.contradictions] == [("a", "effect +0.200 there, -0.200 now")]
+    assert "a: another measurement says the opposite" in outcome.lowered
+    assert {row.effect: row.status for row in store.rows(Experience)} == {0.2: "draft", -0.2: "draft"}
+    consolidate(store, lessons("r4", claim("a", 0.2, "r4", target="tiny")))
+    assert all(row.status == "draft" for row in store.rows(Experience)), "a third vote does not settle it"
+
+
+def test_the_evidence_of_one_run_counts_once(store: Store) -> None:
+    found = claim("a", 0.2, "r1")
+    outcome = consolidate(store, lessons("r1", found, found))
+    assert (outcome.rows["experience"], outcome.duplicates) == (1, ("experience/a",))
+
+
+def test_a_rule_and_the_fact_behind_it_say_whom_they_are_for(store: Store) -> None:
+    rule, fact = rule_and_fact(claim("a", 0.2, "r1", applies_to="platform.accelerator == 'cpu'"), FACTS)
+    consolidate(store, lessons("r1", rule, fact))
+    rows = {row.scope: row for row in store.rows(Experience)}
+    assert (rows["rule"].status, rows["fact"].status) == ("draft", "verified")
+    assert rows["rule"].meaning == rows["fact"].meaning == "a"
+    assert Predicate(rows["fact"].applies_to).holds(FACTS)
+    for section, field, value in (
+        ("model", "layers", 99),
+        ("model", "model_type", "other"),
+        ("platform", "name", "other"),
+        ("workload", "dtype", "bfloat16"),
+        ("workload", "batch", 7),
+    ):
+        part = getattr(FACTS, section).model_copy(update={field: value})
+        other = FACTS.model_copy(update={section: part})
+        assert not Predicate(rows["fact"].applies_to).holds(other), field
+        assert target_of(other) != target_of(FACTS), field
+
+
+def test_a_people_s_row_is_not_rewritten_by_a_run(store: Store) -> None:
+    seed = claim("a", 0.2, "r0")
+    store.append({"experience": [seed]}, message="seed", by="t")
+    outcome = consolidate(store, lessons("r1", claim("a", 0.3, "r1")))
+    assert (outcome.merged, outcome.rows["experience"]) == ((), 1)
+    assert store.rows(Experience)[0] == seed
+    consolidate(store, lessons("r2", claim("a", -0.3, "r2")))
+    assert store.rows(Experience)[0].status == "verified", "nor lowered"
 
 
 def test_a_definition_with_another_content_is_a_contradiction(store: Store) -> None:
@@ -109,6 +179,23 @@ def test_a_definition_with_another_content_is_a_contradiction(store: Store) -> N
     assert len(store.rows("definitions")) == 2
 
 
-def test_tentative_rows_are_drafts(store: Store) -> None:
-    consolidate(store, lessons("r1", experience("a", signal="tentative"), experience("b", signal="probable")))
-    assert {row.id: row.status for row in store.rows(Experience)} == {"a": "draft", "b": "verified"}
+def test_what_is_not_above_noise_is_a_tentative_draft_whatever_its_author_says(store: Store) -> None:
+    found = (
+        claim("noise", 0.02, "r1", interval=(-0.01, 0.05), signal="confirmed", scope="fact"),
+        claim("unmeasured", None, "r1", signal="confirmed", scope="fact"),
+        claim("said", 0.2, "r1", signal="tentative", scope="fact"),
+        claim("mended", None, "r1", kind="failure_mode", fixed="s2/kv_cache", scope="fact"),
+        claim("worse", -0.2, "r1", scope="fact"),
+    )
+    outcome = consolidate(store, lessons("r1", *found))
+    rows = {row.id: (row.signal, row.status) for row in store.rows(Experience)}
+    assert rows == {
+        "noise": ("tentative", "draft"),
+        "unmeasured": ("tentative", "draft"),
+        "said": ("tentative", "draft"),
+        "mended": ("probable", "verified"),
+        "worse": ("probable", "verified"),
+    }
+    assert len(outcome.lowered) == 3
+    assert outcome.lowered[0] == "noise: no effect above noise, and no failing test that it fixed"
+    assert {e.id for e in read_knowledge_at(store).experience} == {"mended", "worse"}

@@ -410,6 +410,18 @@ def test_the_consolidator_generalises_what_agrees(
     assert f"on {len(rows)} candidate" in answer.experience[0].text
 
 
+def test_a_gate_that_was_mended_is_remembered_for_whoever_meets_it_again() -> None:
+    evidence = b.Evidence(gate="kv_cache", contract="kv-cache", summary="expected 5 positions, found 4.")
+    mended = b.Mended(id="s1/kv_cache", evidence=evidence, author="somebody", notes="appends before it reads")
+    brief = b.ConsolidatorBrief(run="r", facts=LLAMA, measured=(), mended=(mended,))
+    answer, _ = Composer().answer(brief)
+    assert isinstance(answer, b.ConsolidatorAnswer)
+    assert not faults(brief, answer)
+    (row,) = answer.experience
+    assert (row.kind, row.fixed, row.effect, row.signal) == ("failure_mode", "s1/kv_cache", None, "probable")
+    assert row.text == "It found: expected 5 positions, found 4. The attempt that passed: appends before it reads"
+
+
 # --- the space --------------------------------------------------------------------------------------------------------
 
 

@@ -363,6 +363,15 @@ EFFECT = {"change": {"linear.layout": "tiles"}, "effect": 0.123, "interval": [0.
         ),
         ("consolidator", {"experience": [{"applies_to": "small models"}]}, "'small models' does not parse"),
         ("consolidator", {"experience": [{"applies_to": "model.colour == 'red'"}]}, "asks for model.colour"),
+        (
+            "consolidator",
+            {"experience": [{"applies_to": "model.layers > 900"}]},
+            "leaves this target out: model.layers",
+        ),
+        ("consolidator", {"experience": [{"applies_to": " "}]}, "names the class of targets"),
+        ("consolidator", {"experience": [{"signal": "probable"}]}, "neither a measured effect nor a gate"),
+        ("consolidator", {"experience": [{"fixed": "s1/rope"}]}, "there is no mended gate 's1/rope'"),
+        ("consolidator", {"experience": [EFFECT]}, "there is no measured row 'i'"),
     ],
 )
 def test_no_role_speaks_of_what_its_brief_does_not_hold(

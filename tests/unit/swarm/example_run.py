@@ -135,7 +135,13 @@ class Example:
         yield e.EngineReleased(
             path="engines/smollm2-135m-cpu/engine_1f2e3d4c", tree=digest("t"), commit=self.tip, candidate=self.merged
         )
-        yield e.Consolidated(version=2, rows={"experience": 6, "traces": 48, "solutions": 1, "runs": 1})
+        yield e.Consolidated(
+            version=2,
+            rows={"experience": 6, "traces": 48, "solutions": 1, "runs": 1},
+            merged=("cpu-float32-1f2e3d4c5b6a",),
+            lowered=("cpu-float32-aa11bb22cc33: 1 of 2 targets support the rule",),
+            contradictions=("a.1f2e3d4c against a of experience: effect +0.200 there, -0.100 now",),
+        )
         yield e.RunFinished(outcome="accepted")
 
     def stage(self, name: str, number: int) -> Iterator[e.AnyEvent]:
