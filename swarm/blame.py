@@ -92,25 +92,17 @@ def blame(engine: Path, place: str, run: Path | None = None) -> Origin:
     if run and not here:
         raise UserError(f"{run} holds no run: there is no journal or no repo.git in it")
     work: Work | None = None
-    spans, at, version = materials.spans, (file, line), materials.ckb_version
+    version = materials.ckb_version
     if here:
         state = fold(read_events(folder))
-        candidate, then = written_by(folder, state, materials.commit, file, line)
-        issue = state.issues[candidate.submitted.issue]
-        work, version = work_of(state, candidate), issue.ckb_version or version
-        if not spans:  # a merge of several candidates: its lines are where their authors put them
-            spans, at = candidate.submitted.spans, then
-    elif not spans:  # several candidates, or an author that does not compose: what they started from was composed
-        raise UserError(
-            f"the manifest of {engine.name} does not say which line came from what, and its run {folder} is not there: "
-            "name its folder with --run"
-        )
+        candidate = written_by(folder, state, materials.commit, file, line)
+        work, version = work_of(state, candidate), state.issues[candidate.submitted.issue].ckb_version or version
     return Origin(
         file=file,
         line=line,
         text=text,
         ckb_version=version,
-        source=source_of(materials, spans, *at),
+        source=source_of(materials, file, line),
         work=work,
         run=materials.run,
         authors=materials.authors,
@@ -152,17 +144,16 @@ def line_of(engine: Path, materials: Materials, file: str, line: int) -> str:
     return lines[line - 1]
 
 
-def written_by(run: Path, state: RunState, commit: str, file: str, line: int) -> tuple[Candidate, tuple[str, int]]:
-    """The candidate that brought a line of a commit on main, and where the line stood in its tree."""
+def written_by(run: Path, state: RunState, commit: str, file: str, line: int) -> Candidate:
+    """The candidate that brought a line of a commit on main."""
     if commit not in {merged.commit for merged in state.merges}:
         raise UserError(f"{run} is not the engine's run: it merged nothing as commit {commit[:12]}; name it with --run")
     workspace = Workspace(run)
     try:
-        written = workspace.written(commit, file, line)
+        written = workspace.written(commit, file)[line - 1]
     finally:
         workspace.close()
-    candidate = next(c for c in state.candidates.values() if c.submitted.commit == written.commit)
-    return candidate, (written.file, written.line)
+    return next(c for c in state.candidates.values() if c.submitted.commit == written.commit)
 
 
 def work_of(state: RunState, candidate: Candidate) -> Work:
@@ -178,9 +169,9 @@ def work_of(state: RunState, candidate: Candidate) -> Work:
     )
 
 
-def source_of(materials: Materials, spans: tuple[Span, ...], file: str, line: int) -> Source | None:
+def source_of(materials: Materials, file: str, line: int) -> Source | None:
     """The fragment whose span holds a line."""
-    span = next((s for s in spans if s.file == file and s.first <= line <= s.last), None)
+    span = next((s for s in materials.spans if s.file == file and s.first <= line <= s.last), None)
     if span is None:
         return None
     return Source(

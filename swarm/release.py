@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ckb.facts import Frozen
@@ -42,8 +43,7 @@ class Manifest(Frozen):
     authors: tuple[str, ...]
     """Who answered as implementer for the tree: composer, litellm, ..."""
     spans: tuple[Span, ...]
-    """Bill of materials: which lines came from which fragment. Empty for a merge of several candidates: its lines are
-    those of no one author's answer."""
+    """Bill of materials: which lines came from which fragment. Lines that nobody composed are in none."""
     files: dict[str, str]
     """File -> sha256."""
     lines: int
@@ -79,7 +79,6 @@ def write_engine(context: Context, merged: Merged, benchmark: Benchmark) -> str:
 
 def manifest_of(context: Context, name: str, merged: Merged, files: dict[str, str], benchmark: Benchmark) -> Manifest:
     submitted = context.state.candidates[merged.candidate].submitted
-    spans = submitted.spans if submitted.tree == merged.tree else ()
     return Manifest(
         engine=name,
         tree=merged.tree,
@@ -97,12 +96,32 @@ def manifest_of(context: Context, name: str, merged: Merged, files: dict[str, st
         },
         choices=merged.choices,
         authors=tuple(sorted({context.state.candidates[m.candidate].submitted.author for m in context.state.merges})),
-        spans=spans,
+        spans=submitted.spans if submitted.tree == merged.tree else tuple(spans_of(context, merged.commit, files)),
         files={path: sha256(text.encode()) for path, text in sorted(files.items())},
         lines=sum(text.count("\n") for text in files.values()),
         verdicts=tuple(context.state.passed(merged.tree)),
         benchmark=benchmark,
     )
+
+
+def spans_of(context: Context, commit: str, files: Iterable[str]) -> Iterator[Span]:
+    """The bill of materials of a merge of several candidates: each line has the span that it had in the tree of the
+    candidate that brought it."""
+    by_commit = {c.submitted.commit: c.submitted.spans for c in context.state.candidates.values()}
+    for file in files:
+        open_span: Span | None = None
+        for number, written in enumerate(context.workspace.written(commit, file), 1):
+            spans = by_commit.get(written.commit, ())
+            theirs = next((s for s in spans if s.file == written.file and s.first <= written.line <= s.last), None)
+            if open_span and theirs and (open_span.contract, open_span.fragment) == (theirs.contract, theirs.fragment):
+                open_span = open_span.model_copy(update={"last": number})
+                continue
+            if open_span:
+                yield open_span
+            here = {"file": file, "first": number, "last": number}
+            open_span = theirs.model_copy(update=here) if theirs else None
+        if open_span:
+            yield open_span
 
 
 def composed_of(context: Context, merged: Merged) -> list[str]:

@@ -5,6 +5,7 @@ takes part.
 """
 
 import io
+import re
 import shutil
 import tarfile
 import threading
@@ -65,6 +66,14 @@ class Written:
     line: int
 
 
+def _written(block: str) -> Written:
+    """What `git blame --line-porcelain` says of one line: commit, its number then, and headers."""
+    commit, line, *_ = block.split()
+    file = re.search(r"^filename (.*)$", block, flags=re.MULTILINE)
+    assert file, "git names the file of each line"
+    return Written(commit=commit, file=file[1], line=int(line))
+
+
 class Workspace:
     """Branches, worktrees and merges of one run. Git's locks are not made for many writers: one operation at a time."""
 
@@ -102,13 +111,12 @@ class Workspace:
             files = [(member.name, archive.extractfile(member)) for member in archive if member.isfile()]
             return {name: file.read().decode() for name, file in files if file}
 
-    def written(self, commit: str, file: str, line: int) -> Written:
-        """Who brought the line that stands at `line` of a file of a commit."""
+    def written(self, commit: str, file: str) -> list[Written]:
+        """Who brought each line of a file of a commit, from the first line on."""
         with self._lock:
-            told = self.repo.git.blame(commit, "--", file, porcelain=True, L=f"{line},{line}")
-        head, *rest = told.split("\n")
-        name = next(text.removeprefix("filename ") for text in rest if text.startswith("filename "))
-        return Written(commit=head.split()[0], file=name, line=int(head.split()[1]))
+            told = self.repo.git.blame(commit, "--", file, line_porcelain=True)
+        blocks = re.split(r"^\t.*\n?", told, flags=re.MULTILINE)[:-1]  # the line itself ends what is said of it
+        return [_written(block) for block in blocks]
 
     def commit(self, branch: str, base: str, files: dict[str, str], message: str) -> Committed:
         """Writes a whole tree on a branch that starts at `base`, in a worktree of its own.

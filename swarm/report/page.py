@@ -9,11 +9,13 @@ import jinja2
 from benchmarks.metrics import Metric
 from ckb.hashing import tree_files
 from gpu_actors.jobs import Benchmark
+from roles.briefs import Span
 from swarm.context import RunFiles
 from swarm.journal import read_events
 from swarm.measure import compare, objective_of
 from swarm.paths import resolve
 from swarm.plan import Plan
+from swarm.release import Manifest
 from swarm.report import chart, tables, views, words
 from swarm.state import RunState, fold
 
@@ -46,7 +48,7 @@ def write_report(run_dir: Path) -> Path:
     files = RunFiles(run_dir)
     state = fold(read_events(run_dir))
     plan, target = files.read_plan(), files.target.read_text(encoding="utf-8")
-    page = render(run_dir.name, state, plan, plan.definition, target, engine_lines(state))
+    page = render(run_dir.name, state, plan, plan.definition, target, engine_lines(state), engine_spans(state))
     files.report.write_text(page, encoding="utf-8")
     if state.released and (engine := resolve(state.released.path)).is_dir():
         (engine / "report.html").write_text(page, encoding="utf-8")
@@ -64,15 +66,31 @@ def engine_lines(state: RunState) -> dict[str, int]:
     }
 
 
-def render(run: str, state: RunState, plan: Plan, metric: Metric, target: str, lines: Mapping[str, int]) -> str:
+def engine_spans(state: RunState) -> tuple[Span, ...]:
+    """Which lines came from which fragment: of the released engine, or of the last tree on main."""
+    manifest = resolve(state.released.path) / "manifest.json" if state.released else None
+    if manifest and manifest.is_file():
+        return Manifest.model_validate_json(manifest.read_bytes()).spans
+    return state.incumbent.submitted.spans if state.incumbent else ()
+
+
+def render(
+    run: str,
+    state: RunState,
+    plan: Plan,
+    metric: Metric,
+    target: str,
+    lines: Mapping[str, int],
+    spans: tuple[Span, ...],
+) -> str:
     """The page.
 
-    `run` is the name of the run's folder, `target` the resolved Target as YAML, `lines` the released engine's files.
+    `run` is the name of the run's folder, `target` the resolved Target as YAML, `lines` the released engine's files,
+    `spans` its bill of materials.
     """
     final = state.final_benchmark
     shots = views.shots(state, incumbent_values(state, plan), plan.unit)
     levels = reference_levels(state, plan)
-    merged = state.incumbent
     return ENVIRONMENT.get_template("report.html").render(
         run=run,
         state=state,
@@ -92,7 +110,7 @@ def render(run: str, state: RunState, plan: Plan, metric: Metric, target: str, l
         roles=views.role_costs(state),
         devices=views.device_costs(state),
         lines=lines,
-        materials=views.bill_of_materials(merged.submitted.spans) if merged else (),
+        materials=views.bill_of_materials(spans),
         target=target,
     )
 

@@ -5,7 +5,8 @@ import json
 import random
 import shutil
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -18,8 +19,9 @@ from swarm import events as e
 from swarm.blame import blame, told
 from swarm.cli import main
 from swarm.context import Context, RunFiles
-from swarm.journal import Journal
-from swarm.release import Manifest, manifest_of
+from swarm.journal import Journal, read_events
+from swarm.release import Manifest, manifest_of, spans_of
+from swarm.state import fold
 from swarm.workspace import Workspace
 from tests.unit.swarm.rehearsal import prepare, rehearse
 
@@ -57,8 +59,7 @@ def copy(engine: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def composed(context: Context, tmp_path: Path) -> Path:
-    """An engine whose tree is one candidate's answer, so that its manifest has spans; the released one was merged from
-    two, and has none."""
+    """An engine whose tree is one candidate's answer; the released one was merged from two."""
     merged = [m for m in context.state.merges if context.state.candidates[m.candidate].submitted.tree == m.tree][-1]
     benchmark = context.state.final_benchmark
     assert benchmark
@@ -172,17 +173,19 @@ def test_an_engine_without_its_run_still_names_its_fragments(
     assert blame(composed, place, context.files.root) == with_run
 
 
-def test_where_the_manifest_knows_no_spans_the_candidates_own_are_asked(
-    composed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """So it is for a merge of several candidates."""
-    place = f"kernels.py:{line_with(composed, 'kernels.py', 'def attention(')}"
-    expected = blame(composed, place)
-    edit(composed, spans=[])
-    assert blame(composed, place) == expected
-    monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
-    with pytest.raises(UserError, match=r"does not say which line came from what, and its run .* is not there"):
-        blame(composed, place)
+def test_a_merge_of_several_candidates_has_a_bill_of_materials_too(engine: Path, context: Context) -> None:
+    """The released tree is no candidate's answer, and all but its module headers was composed."""
+    state = context.state
+    assert state.released
+    assert state.candidates[state.released.candidate].submitted.tree != state.released.tree
+    spans = manifest(engine).spans
+    whole = {name: (engine / name).read_text(encoding="utf-8").splitlines() for name in manifest(engine).files}
+    covered = {(span.file, line) for span in spans for line in range(span.first, span.last + 1)}
+    assert len(covered) == sum(span.last - span.first + 1 for span in spans), "no line is in two spans"
+    for file, text in whole.items():
+        inside = sum((file, line) in covered for line in range(1, len(text) + 1))
+        assert inside > 0.6 * len(text), (file, inside, len(text))
+    assert all(span.last <= len(whole[span.file]) for span in spans)
 
 
 @pytest.mark.parametrize(
@@ -279,13 +282,16 @@ def test_a_line_that_moved_in_a_merge_is_looked_up_where_its_author_put_it(tmp_p
         merged = workspace.merge(made.commit, "m", f"merge/{name}")
         workspace.advance(merged.commit, base)
         journal.append(e.Merged(candidate=name, commit=merged.commit, tree=merged.tree, choices={}))
+    context = SimpleNamespace(state=fold(read_events(tmp_path)), workspace=workspace)
+    spans = list(spans_of(cast("Context", context), merged.commit, ["model.py"]))
     workspace.close()
+    assert [(s.first, s.last, s.fragment) for s in spans] == [(1, 2, "of-r1-1-c0"), (5, 5, "of-s1-c0")]
     engine = tmp_path / "engine"
     engine.mkdir()
     (engine / "model.py").write_text(above)
-    known = {"run": "r", "commit": merged.commit, "ckb_version": 1, "authors": ["composer"], "spans": []}
+    known = {"run": "r", "commit": merged.commit, "ckb_version": 1, "authors": ["composer"]}
     hashes = {"contracts": {}, "fragments": {}, "files": {"model.py": sha256(above.encode())}}
-    (engine / "manifest.json").write_text(json.dumps(known | hashes))
+    (engine / "manifest.json").write_text(json.dumps(known | hashes | {"spans": [s.model_dump() for s in spans]}))
     origins = [blame(engine, f"model.py:{line}", tmp_path) for line in range(1, 6)]
     found = [(o.work and o.work.candidate, o.source and o.source.fragment, o.ckb_version) for o in origins]
     first, second = ("s1-c0", None, 5), ("r1-1-c0", "of-r1-1-c0", 5)

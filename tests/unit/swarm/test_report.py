@@ -12,7 +12,7 @@ from swarm import events as e
 from swarm.context import RunFiles
 from swarm.journal import Journal
 from swarm.report import write_report
-from swarm.report.page import arm_objective, render
+from swarm.report.page import arm_objective, engine_spans, render
 from swarm.report.tables import benchmark_tables
 from swarm.report.views import branch_tree, device_costs, role_costs
 from swarm.state import RunState, fold
@@ -70,7 +70,8 @@ def read(page: str) -> Seen:
 
 
 def page_of(state: RunState, lines: dict[str, int] = LINES) -> str:
-    return render("run-1", state, example_plan(), METRICS["tpot_ms"], "model: {path: models/x}\n", lines)
+    target = "model: {path: models/x}\n"
+    return render("run-1", state, example_plan(), METRICS["tpot_ms"], target, lines, engine_spans(state))
 
 
 def test_the_page_is_whole_at_any_moment_of_the_run(events: list[e.AnyEvent]) -> None:
