@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ckb.errors import UserError
-from swarm.commands import engine, knowledge, prepare, run
+from swarm.commands import engine, prepare, run, upkeep
 from swarm.paths import disk_full, home
 
 app = typer.Typer(
@@ -22,7 +22,7 @@ app = typer.Typer(
 app.add_typer(prepare.app)
 app.add_typer(run.app)
 app.add_typer(engine.app)
-app.add_typer(knowledge.app, name="ckb")
+app.add_typer(upkeep.app, name="ckb")
 
 
 def main(arguments: list[str] | None = None) -> int:

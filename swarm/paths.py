@@ -32,10 +32,10 @@ def models_dir() -> Path:
     return home() / "models"
 
 
-def store_dir() -> Path | str:
-    """Where the knowledge base is: ENGINESMITH_STORE, a folder or the URL of an object store (s3://bucket/prefix) that
-    several machines may share; store/ below home() if it is not set."""
-    value = os.environ.get("ENGINESMITH_STORE", "")
+def store_dir(place: str | None = None) -> Path | str:
+    """Where the knowledge base is: `place`, or ENGINESMITH_STORE, a folder or the URL of an object store
+    (s3://bucket/prefix) that several machines may share; store/ below home() if neither is set."""
+    value = place or os.environ.get("ENGINESMITH_STORE", "")
     return value if "://" in value else resolve(value or "store")
 
 

@@ -15,14 +15,18 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Read and build the knowledge base.", no_args_is_help=True)
 At = Annotated[str | None, typer.Option("--at", metavar="VERSION", help="A version number or tag; default: the newest")]
+StorePlace = Annotated[
+    str | None,
+    typer.Option("--store", metavar="S", help="A folder or the URL of an object store; default: ENGINESMITH_STORE"),
+]
 TableName = Annotated[str, typer.Argument(metavar="TABLE")]
 RowId = Annotated[str, typer.Argument(metavar="ID")]
 
 
-def open_store() -> "Store":
+def open_store(place: str | None) -> "Store":
     from ckb.store import Store
 
-    return Store(store_dir())
+    return Store(store_dir(place))
 
 
 def version_of(text: str | None) -> "Version":
@@ -31,14 +35,14 @@ def version_of(text: str | None) -> "Version":
 
 
 @app.command()
-def log() -> None:
+def log(store: StorePlace = None) -> None:
     """List the versions, newest first."""
     from ckb.views import log_lines
     from swarm.tables import plain_table
     from swarm.tables import show as show_parts
 
     table = plain_table("version", "at", "rows", "by", "message")
-    for line in log_lines(open_store()):
+    for line in log_lines(open_store(store)):
         rows = ", ".join(f"{name} +{count}" for name, count in line.rows.items() if count)
         names = f"{line.version} {' '.join(line.tags)}".rstrip()
         table.add_row(names, line.at, rows, line.by, line.message)
@@ -50,23 +54,24 @@ def show(
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]")] = None,
     row: Annotated[str | None, typer.Argument(metavar="[ID]")] = None,
     at: At = None,
+    store: StorePlace = None,
 ) -> None:
     """Show the tables, the rows of one table, or one row as JSON."""
     from ckb import views
     from swarm.tables import plain_table
     from swarm.tables import show as show_parts
 
-    store, version = open_store(), version_of(at)
+    opened, version = open_store(store), version_of(at)
     if table is None:
         listing = plain_table("table", "rows")
-        for name, count in views.counts(store, version).items():
+        for name, count in views.counts(opened, version).items():
             listing.add_row(name, str(count))
     elif row is None:
         listing = plain_table("id", "status", "applies to", "what it says")
-        for found in views.show(store, table, version):
+        for found in views.show(opened, table, version):
             listing.add_row(found.id, found.status, found.applies_to, views.headline(found))
     else:
-        record = views.show_row(store, table, row, version)
+        record = views.show_row(opened, table, row, version)
         print(json.dumps(record.model_dump(mode="json"), indent=2, ensure_ascii=False))
         return
     show_parts(listing)
@@ -78,6 +83,7 @@ def find(
     layer: Annotated[str | None, typer.Option(help="Only rows of this layer")] = None,
     table: Annotated[str | None, typer.Option(help="Only rows of this table")] = None,
     at: At = None,
+    store: StorePlace = None,
     as_json: Annotated[bool, typer.Option("--json", help="The version and the rows whole, machine-readable")] = False,
 ) -> None:
     """Look for verified knowledge by words.
@@ -88,7 +94,7 @@ def find(
     from swarm.tables import plain_table
     from swarm.tables import show as show_parts
 
-    search = Search(open_store(), version_of(at))
+    search = Search(open_store(store), version_of(at))
     hits = search.find(query_of(words=" ".join(words), layer=layer, table=table))
     if as_json:
         rows = [{"table": h.table, "score": h.score, "row": h.row.model_dump(mode="json")} for h in hits]
@@ -104,11 +110,12 @@ def find(
 def lint(
     seed: Annotated[bool, typer.Option("--seed", help="The seed files instead of the store")] = False,
     at: At = None,
+    store: StorePlace = None,
 ) -> None:
     """Look for what is wrong with the knowledge. Exit status 1 if something is."""
     from ckb.lint import lint_files, lint_store
 
-    problems = lint_files() if seed else lint_store(open_store(), version_of(at))
+    problems = lint_files() if seed else lint_store(open_store(store), version_of(at))
     for problem in problems:
         print(f"{problem.table} {problem.id}: {problem.what}")
     if problems:
@@ -117,15 +124,15 @@ def lint(
 
 
 @app.command()
-def build() -> None:
+def build(store: StorePlace = None) -> None:
     """Bring the seed files into the store: a new version with what differs, or nothing."""
     from ckb.build import build as build_store
 
-    done = build_store(store_dir())
+    done = build_store(store_dir(store))
     if done.unchanged:
         print(f"version {done.version} holds the seed already")
         return
-    print(f"version {done.version} of {store_dir()}")
+    print(f"version {done.version} of {store_dir(store)}")
     for word, ids in (("added", done.added), ("changed", done.changed), ("deprecated", done.deprecated)):
         for name, rows in ids.items():
             print(f"  {name}: {len(rows)} {word}")
@@ -136,45 +143,46 @@ def export(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder for the files; --seed may name the seed's own")],
     seed: Annotated[bool, typer.Option("--seed", help="The seed files instead of the store")] = False,
     at: At = None,
+    store: StorePlace = None,
 ) -> None:
     """Write the knowledge as files in their canonical form."""
     from ckb.export import export_files, export_store
 
-    if seed and at is not None:
-        raise UserError(f"--at {at} names a version of the store and --seed asks for the seed files: leave one out")
-    files = export_files(out) if seed else export_store(open_store(), out, version_of(at))
+    if seed and (at is not None or store is not None):
+        raise UserError("--at and --store name a version of a store and --seed asks for the seed files: leave one out")
+    files = export_files(out) if seed else export_store(open_store(store), out, version_of(at))
     print(f"{len(files)} files in {out}")
 
 
 @app.command()
-def diff(before: str, after: str) -> None:
+def diff(before: str, after: str, store: StorePlace = None) -> None:
     """List the rows that differ between two versions."""
     from ckb.history import diff as differences
     from swarm.tables import plain_table
     from swarm.tables import show as show_parts
 
     table = plain_table("table", "id", "change", "fields")
-    for change in differences(open_store(), version_of(before), version_of(after)):
+    for change in differences(open_store(store), version_of(before), version_of(after)):
         fields = ", ".join(change.fields) if change.kind == "changed" else ""
         table.add_row(change.table, change.id, change.kind, fields)
     show_parts(table)
 
 
 @app.command()
-def blame(table: TableName, row: RowId, at: At = None) -> None:
+def blame(table: TableName, row: RowId, at: At = None, store: StorePlace = None) -> None:
     """Show which version wrote a row, and who."""
     from ckb.history import blame as origin
 
-    manifest = origin(open_store(), table, row, version_of(at))
+    manifest = origin(open_store(store), table, row, version_of(at))
     print(f"version {manifest.version}, {manifest.at}, by {manifest.by}: {manifest.message}")
 
 
 @app.command()
-def verify() -> None:
+def verify(store: StorePlace = None) -> None:
     """Check every file of the store against its checksum. Exit status 1 if one is damaged."""
     from ckb.maintenance import verify as faults_of
 
-    if faults := faults_of(open_store()):
+    if faults := faults_of(open_store(store)):
         print("\n".join(faults))
         raise typer.Exit(1)
     print("every file is as its manifest says")

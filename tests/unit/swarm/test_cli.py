@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from ckb.store import Store
 from swarm.cli import main
 from swarm.commands.run import resumable
 from swarm.target import load_target
-from tests.unit.ckb.samples import write_checkpoint
+from tests.unit.ckb.samples import experience, write_checkpoint
 
 ROOT = Path(__file__).parents[3]
 HEAVY = ("torch", "ray", "litellm", "transformers", "pyarrow", "numpy", "git", "rich", "httpx", "pydantic")
@@ -133,6 +134,35 @@ def test_an_interrupt_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFi
         with pytest.raises(KeyboardInterrupt), resumable(tmp_path):
             raise KeyboardInterrupt
         assert says in capsys.readouterr().err
+
+
+def test_a_store_is_named_on_the_command_line_tagged_compacted_and_vacuumed(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = ["--store", str(home / "other")]
+
+    def said(*arguments: str, status: int = 0) -> str:
+        assert main(["ckb", *arguments, *at]) == status
+        shown = capsys.readouterr()
+        return shown.out if status == 0 else shown.err
+
+    assert f"version 1 of {home / 'other'}" in said("build")
+    assert not (home / "store").exists(), "the default store is another one"
+    assert said("tag", "first") == "first is version 1\n"
+    assert "the tag 'first' is taken by version 1" in said("tag", "first", status=2)
+    assert "1 first" in said("log")
+    store = Store(home / "other")
+    for n in range(3):
+        store.append({"experience": [experience(f"e{n}")]}, message="m", by="t")
+    assert said("compact") == "1 files merged, the newest version is 5\n"
+    assert said("vacuum", "--grace-days", "0") == "0 files deleted, the oldest version that can be read is 0\n"
+    assert "e2" in said("show", "experience")
+    assert "experience" in said("diff", "first", "5")
+    assert said("verify") == "every file is as its manifest says\n"
+    assert said("blame", "experience", "e1").startswith("version 3,")
+    assert "--grace-days" in said("vacuum", "--grace-days", "-1", status=2)
+    assert said("export", str(home / "out")).endswith(f"files in {home / 'out'}\n")
+    assert (home / "out" / "experience" / "e2.md").is_file()
 
 
 def test_knowledge_is_found_by_words(capsys: pytest.CaptureFixture[str]) -> None:
