@@ -58,17 +58,21 @@ class Measured:
     low: float
     high: float
     objective: float
+    moved: str = ""
+    """Why the gain is none for whoever waits: where the time went that it seems to save."""
 
 
 def gains(measured: Sequence[Measured]) -> list[Measured]:
     """The measurements that show a gain beyond noise, largest first."""
-    clear = [m for m in measured if m.low > 0 and m.effect >= MINIMUM_EFFECT]
+    clear = [m for m in measured if m.low > 0 and m.effect >= MINIMUM_EFFECT and not m.moved]
     return sorted(clear, key=lambda m: (-m.effect, m.candidate))
 
 
 def why_no_gain(measured: Measured) -> str:
     """The reason for the row of a candidate that `gains` leaves out."""
     interval = f"[{measured.low:+.1%}, {measured.high:+.1%}]"
+    if measured.moved:
+        return f"gain of {measured.effect:+.1%} {interval}, but {measured.moved}"
     if measured.high < 0:
         return f"slower: {measured.effect:+.1%} {interval}"
     if measured.low <= 0:

@@ -12,7 +12,7 @@ from gpu_actors.jobs import ArmResult, Benchmark, Row, Scenario, UserRow
 from swarm.measure import by_cell, compare, gain, objective_of, repeats_for
 from swarm.merge_queue import why_void
 from swarm.plan import Plan
-from swarm.policies.issue_tracker import gains
+from swarm.policies.issue_tracker import Measured, gains, why_no_gain
 from swarm.report.page import reference_levels
 from swarm.report.tables import user_metrics
 from swarm.state import RunState
@@ -220,3 +220,24 @@ def test_a_tail_is_measured_often_enough_to_show_a_gain_at_all() -> None:
     assert repeats_for(plan(metric="tpot_p99_ms"), decides=False) == 3
     assert repeats_for(plan(metric="tpot_p99_ms")) == 8
     assert repeats_for(plan(metric="tpot_p99_ms", scenarios=scenarios(8, 16, 32))) == 3
+
+
+def test_tokens_that_are_held_back_save_nothing() -> None:
+    """The same work, the first token later and the rest at a higher pace: what a batching stream would show."""
+
+    def timed(ttft: float, tpot: float, arm: str, repeat: int) -> Row:
+        latency = ttft + 9 * tpot
+        update = {"ttft_ms": ttft + repeat / 100, "tpot_ms": tpot + repeat / 100, "latency_ms": latency}
+        return row(arm, repeat, tpot).model_copy(update=update)
+
+    def found(ttft: float, tpot: float) -> Measured:
+        rows = [timed(*times, arm, i) for i in range(3) for arm, times in ((ARMS[0], (5, 10)), (ARMS[1], (ttft, tpot)))]
+        return compare(benchmark(rows), plan())[ARMS[1]]
+
+    held = found(ttft=5 + 9 * 2, tpot=8)
+    assert held.low > 0
+    assert not gains([held])
+    assert "the first token came 18.0 ms later, and all others together 18.0 ms sooner" in why_no_gain(held)
+    for ttft, tpot, why in ((5, 8, "honest"), (4, 8, "faster in both"), (8, 8, "most of it was saved")):
+        assert gains([found(ttft, tpot)]), why
+    assert "slower" in why_no_gain(found(ttft=9, tpot=12)), "slower in both is simply slower"
