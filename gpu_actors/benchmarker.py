@@ -1,6 +1,6 @@
 """Times several engines in turn, in one run, on the same fresh prompts, with the clock in this process.
 
-All arms are loaded first, each in a process of its own; while one is timed the others wait for a request. A group is
+All arms are loaded first, each in a process of its own; while one is timed the others are stopped. A group is
 one repeat of one scenario: every arm once, on prompts that nobody has seen before, in an order that rotates from group
 to group. The first groups warm up and are not recorded. End tokens are ignored, so that lengths are exact.
 
@@ -11,11 +11,14 @@ foreign load spoiled is measured again when the machine is quiet, or when it has
 
 import random
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks import prompts
+from gpu_actors import processes
 from gpu_actors.arms import CHECKED_POSITIONS, EngineRunner, HuggingFaceRunner, Runner, fault
 from gpu_actors.child import ChildFailure
 from gpu_actors.gates.model import BOUND
@@ -181,12 +184,25 @@ class Benchmarker:
         rows = []
         for entrant in active[turn:] + active[:turn]:
             try:
-                row = self._time(entrant, scenario, prompt, repeat or 0, group)
+                with self._alone(entrant):
+                    row = self._time(entrant, scenario, prompt, repeat or 0, group)
                 if repeat is not None:
                     rows.append(row)
             except ChildFailure as failure:
                 entrant.drop(failure)
         return rows
+
+    @contextmanager
+    def _alone(self, entrant: Entrant) -> Iterator[None]:
+        """Stops the processes of all other arms meanwhile: one that should wait for a request could get in the way."""
+        others = [e.runner.child.sandbox.pid for e in self._entrants if e is not entrant and e.runner.child.alive]
+        for pid in others:
+            processes.stop(pid)
+        try:
+            yield
+        finally:
+            for pid in others:
+                processes.resume(pid)
 
     def _time(self, entrant: Entrant, scenario: Scenario, prompt: list[int], repeat: int, group: int) -> Row:
         self._timed += 1

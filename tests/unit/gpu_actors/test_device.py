@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from ckb.errors import UserError
+from gpu_actors import processes
 from gpu_actors.bench import bench_engine, summary_table
 from gpu_actors.device import Device
 from gpu_actors.jobs import Arm, ArmResult, Benchmark, BenchmarkJob, Row, Scenario
@@ -121,6 +123,83 @@ def test_arms_take_turns_on_the_same_prompts_and_wrong_ones_are_rows_that_do_not
     assert first != second, "the order rotates"
     assert found.read_gb_s > 1
     assert found.device_seconds >= found.seconds
+
+
+SLOW = """            import time
+            time.sleep(0.03)
+            yield token
+"""
+WATCHFUL = """            import threading, time
+            seen = globals().setdefault("SEEN", {})
+            if not seen:
+                seen |= {"at": time.monotonic(), "pause": 0.0, "tokens": 0}
+                def tick():
+                    while True:
+                        time.sleep(0.005)
+                        now = time.monotonic()
+                        seen["pause"] = max(seen["pause"], now - seen["at"])
+                        seen["at"] = now
+                threading.Thread(target=tick, daemon=True).start()
+            seen["tokens"] += 1
+            if seen["tokens"] > 24:
+                raise RuntimeError(f"longest pause: {seen['pause']:.3f} s")
+            yield token
+"""
+"""Has a thread that never rests, and says in its third generation of 12 tokens for how long it could not run."""
+
+
+def test_an_arm_is_stopped_while_another_one_is_timed(work: Path) -> None:
+    """What it does with the machine while it should wait for a request would slow the others down."""
+    edits = {"slow": SLOW, "watchful": WATCHFUL}
+    arms = []
+    for name, lines in edits.items():
+        tree = tiny.write_engine(work / name, "llama", {"engine.py": ("            yield token\n", lines)})
+        arms.append(Arm(name=name, engine=tiny.engine_job(tree, work / "llama")))
+    job = BenchmarkJob(
+        arms=tuple(arms),
+        scenarios=(Scenario(prompt_tokens=9, new_tokens=12),),
+        repeats=2,
+        checkpoint=str(work / "llama"),
+        facts=tiny.facts(),
+    )
+    found = Device("cpu", work / "cache", work / "leases").benchmark(job)
+    details = {arm.arm: (arm.status, arm.detail) for arm in found.arms}
+    assert details["slow"][0] == "OK", details
+    assert details["watchful"][0] == "CRASHED", details
+    pause = float(details["watchful"][1].partition("longest pause: ")[2].split()[0])
+    assert pause > 12 * 0.03
+
+
+TREE = """
+import os, sys, time
+for _ in range(2):
+    if os.fork() == 0:
+        break
+while True:
+    sum(range(1000))
+"""
+
+
+def test_a_stopped_tree_rests_as_a_whole_and_goes_on() -> None:
+    root = subprocess.Popen([sys.executable, "-c", TREE])
+    try:
+        while len(processes.tree(root.pid)) < 3:
+            time.sleep(0.01)
+        processes.stop(root.pid)
+        time.sleep(0.05)
+        members = processes.tree(root.pid)
+        before = [processes.cpu_seconds([pid]) for pid in members]
+        time.sleep(0.3)
+        assert [processes.cpu_seconds([pid]) for pid in members] == before
+        processes.resume(root.pid)
+        deadline = time.monotonic() + 30
+        while any(processes.cpu_seconds([pid]) == was for pid, was in zip(members, before, strict=True)):
+            assert time.monotonic() < deadline, "a member never went on"
+            time.sleep(0.05)
+    finally:
+        for pid in processes.tree(root.pid):
+            os.kill(pid, signal.SIGKILL)
+        root.wait()
 
 
 def test_a_profile_names_the_parts_of_a_step(work: Path) -> None:
