@@ -45,7 +45,7 @@ class Commit:
         attempt = 0
         while (version := self._try(versions, files)) is None:
             attempt += 1
-            time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, 0.002 * 2**attempt)))
+            time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, 0.002 * 2 ** min(attempt, 10))))
         versions.write_page(version)
         return version
 

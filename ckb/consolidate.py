@@ -194,7 +194,8 @@ def _equal(row: Experience, known: Sequence[Experience]) -> Experience | None:
 
 
 def _opponents(row: Experience, known: Mapping[str, Experience]) -> list[Experience]:
-    return [old for old in known.values() if _speaks_of(old) == _speaks_of(row) and opposed(old, row)]
+    same = (old for old in known.values() if _speaks_of(old) == _speaks_of(row) and old.status != "deprecated")
+    return [old for old in same if opposed(old, row)]
 
 
 def _opposition(old: Experience, new: Experience) -> Contradiction:

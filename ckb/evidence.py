@@ -88,11 +88,13 @@ def opposed(a: Experience, b: Experience) -> bool:
 
 def merged(old: Experience, new: Experience) -> Experience:
     """One row for two findings of the same claim: the evidence of both, the numbers and words of the one that claims
-    less. Two runs that agree confirm it."""
+    less. Two runs that agree confirm it. A status that its evidence does not explain was decided by somebody, or is
+    that of a disputed rule: it stays."""
     evidence = tuple({(item.target, item.run): item for item in (*old.evidence, *new.evidence)}.values())
     least = min(old, new, key=lambda row: abs(row.effect or 0.0))
     claimed = {name: getattr(least, name) for name in ("effect", "interval", "title", "text")}
     agreed = supported(least) and len({item.run for item in evidence}) > 1
     signal = "confirmed" if agreed else old.signal
-    status = "deprecated" if old.status == "deprecated" else "verified"
-    return standing(old.model_copy(update={**claimed, "evidence": evidence, "signal": signal, "status": status}))
+    row = old.model_copy(update={**claimed, "evidence": evidence, "signal": signal})
+    decided = old.status != standing(old.model_copy(update={"status": "verified"})).status
+    return row if decided else standing(row.model_copy(update={"status": "verified"}))

@@ -14,18 +14,21 @@ from ckb.store import Store
 from ckb.versions import manifest_path, page_path
 
 FOLDERS = ("data", "versions", "log", "tags")
+LONGEST_COMMIT = timedelta(hours=1)
+"""A younger file may belong to a commit that has not published its manifest yet, whatever the grace period."""
 
 
 def vacuum(store: Store, grace: timedelta, *, by: str, now: datetime | None = None) -> list[str]:
-    """Delete data files older than `grace` that no kept version needs, and return their paths.
+    """Delete data files older than `grace`, and than any commit can take, that no kept version needs; their paths.
 
     Kept are all versions from the oldest tagged one on, and from the newest that is older than `grace` on: a reader
     that began within the grace period is never disturbed. The log keeps every version; the rows of versions below that
-    horizon can't be read any more. `grace` must be longer than any commit takes. Raises UserError for a negative one.
+    horizon can't be read any more. Raises UserError for a negative grace period.
     """
     if grace < timedelta(0):
         raise UserError(f"the grace period of a vacuum can't be negative: {grace} was given")
-    cutoff = (now or datetime.now(UTC)) - grace
+    now = now or datetime.now(UTC)
+    cutoff, old = now - grace, now - max(grace, LONGEST_COMMIT)
     newest = store.state()
     horizon = max(newest.horizon, _horizon(store, cutoff, newest))
     if horizon > newest.horizon and _needed(store, newest.horizon) != _needed(store, horizon):
@@ -35,7 +38,7 @@ def vacuum(store: Store, grace: timedelta, *, by: str, now: datetime | None = No
     for stored in (stored for folder in FOLDERS for stored in store.storage.list(folder)):
         temporary = "/." in stored.path
         unneeded = stored.path.startswith("data/") and stored.path not in needed
-        if (temporary or unneeded) and datetime.fromtimestamp(stored.modified, UTC) < cutoff:
+        if (temporary or unneeded) and datetime.fromtimestamp(stored.modified, UTC) < old:
             store.storage.delete(stored.path)
             deleted.append(stored.path)
     return deleted

@@ -24,7 +24,8 @@ class NoStore(UserError):
 
 
 class Versions:
-    """The versions of one store. What was read once is kept, so that following the newest costs one look ahead."""
+    """The versions of one store. The newest state and the last other one that was asked for are kept, so that following
+    the newest costs one look ahead, and reading on at a pinned version nothing."""
 
     def __init__(self, storage: Storage):
         """Raises NoStore if nothing is there, UserError if it is in a format that this release doesn't know."""
@@ -32,6 +33,7 @@ class Versions:
         numbers = [int(match[1]) for s in storage.list("versions") if (match := MANIFEST_NAME.fullmatch(s.path))]
         if not numbers:
             raise NoStore(f"there is no knowledge base at {storage}: make one with `enginesmith ckb build`")
+        self._loaded: dict[int, State] = {}
         self._state = self._load(max(numbers))
 
     @staticmethod
@@ -58,7 +60,9 @@ class Versions:
             raise UserError(f"{self.storage} has the versions 0 to {newest.version}; version {number} was asked for")
         if number < newest.horizon:
             raise UserError(f"version {number} was vacuumed away; the oldest that can be read is {newest.horizon}")
-        return self._load(number)
+        if number not in self._loaded:
+            self._loaded = {number: self._load(number)}  # a run reads one version, again and again
+        return self._loaded[number]
 
     def manifest(self, version: int, *, checkpoint: bool = True) -> Manifest | None:
         """One version's manifest, or None if there is no such version."""

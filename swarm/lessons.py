@@ -105,10 +105,23 @@ def mended(candidate: Candidate) -> list[b.Mended]:
 
 def experience_rows(lesson: b.Lesson, context: Context, origin: Provenance) -> tuple[Experience, Experience]:
     """The rule that the role states, and the fact about this target that stands behind it."""
-    found = Evidence(
-        target=target_of(context.facts), run=run_id(context), effect=lesson.effect, interval=lesson.interval
-    )
-    return rule_and_fact(Experience(**lesson.model_dump(), evidence=(found,), provenance=origin), context.facts)
+    told = {name: getattr(lesson, name) for name in ("effect", "interval", "fixed", "text")}
+    found = Evidence(target=target_of(context.facts), run=run_id(context), **told)
+    signed = origin.model_copy(update=tried_in(lesson, context))
+    return rule_and_fact(Experience(**lesson.model_dump(), evidence=(found,), provenance=signed), context.facts)
+
+
+def tried_in(lesson: b.Lesson, context: Context) -> dict[str, str | None]:
+    """Issue, candidate and verdict that a finding is from."""
+    candidates = context.state.candidates.values()
+    measured = (c for c in candidates if (own := measured_effect(context, c)) and own.id == lesson.id)
+    fixed = (c for c in candidates if any(m.id == lesson.fixed for m in mended(c)))
+    of = next(fixed if lesson.fixed else measured, None)
+    if of is None:
+        return {"issue": None, "candidate": None, "verdict": None}
+    verdict = list(of.verdicts.values())[-1] if of.verdicts else None
+    hashed = sha256_json(verdict.model_dump(mode="json")) if verdict else None
+    return {"issue": of.submitted.issue, "candidate": of.id, "verdict": hashed}
 
 
 def run_row(context: Context, verdict: Verdict, benchmark: Benchmark, origin: Provenance) -> Run:

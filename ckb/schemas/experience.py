@@ -18,6 +18,10 @@ class Evidence(Frozen):
     """Relative change of the claim's metric there, positive is better; None: a failing test was fixed."""
     interval: tuple[float, float] | None = None
     """95% interval of the paired effect, low and high."""
+    fixed: str = ""
+    """The failing test that it fixed there, as `issue/gate`."""
+    text: str = ""
+    """What that run said of it."""
 
 
 class Experience(Claim, Row):

@@ -11,7 +11,7 @@ from ckb.errors import UserError
 from swarm.paths import store_dir
 
 if TYPE_CHECKING:
-    from ckb.store import Store, Version
+    from ckb.store import Store
 
 app = typer.Typer(help="Read and build the knowledge base.", no_args_is_help=True)
 At = Annotated[str | None, typer.Option("--at", metavar="VERSION", help="A version number or tag; default: the newest")]
@@ -27,11 +27,6 @@ def open_store(place: str | None) -> "Store":
     from ckb.store import Store
 
     return Store(store_dir(place))
-
-
-def version_of(text: str | None) -> "Version":
-    """`12` is a number, anything else the name of a tag."""
-    return int(text) if text and text.isdecimal() else text
 
 
 @app.command()
@@ -61,7 +56,7 @@ def show(
     from swarm.tables import plain_table
     from swarm.tables import show as show_parts
 
-    opened, version = open_store(store), version_of(at)
+    opened, version = open_store(store), at
     if table is None:
         listing = plain_table("table", "rows")
         for name, count in views.counts(opened, version).items():
@@ -94,7 +89,7 @@ def find(
     from swarm.tables import plain_table
     from swarm.tables import show as show_parts
 
-    search = Search(open_store(store), version_of(at))
+    search = Search(open_store(store), at)
     hits = search.find(query_of(words=" ".join(words), layer=layer, table=table))
     if as_json:
         rows = [{"table": h.table, "score": h.score, "row": h.row.model_dump(mode="json")} for h in hits]
@@ -115,7 +110,7 @@ def lint(
     """Look for what is wrong with the knowledge. Exit status 1 if something is."""
     from ckb.lint import lint_files, lint_store
 
-    problems = lint_files() if seed else lint_store(open_store(store), version_of(at))
+    problems = lint_files() if seed else lint_store(open_store(store), at)
     for problem in problems:
         print(f"{problem.table} {problem.id}: {problem.what}")
     if problems:
@@ -150,7 +145,7 @@ def export(
 
     if seed and (at is not None or store is not None):
         raise UserError("--at and --store name a version of a store and --seed asks for the seed files: leave one out")
-    files = export_files(out) if seed else export_store(open_store(store), out, version_of(at))
+    files = export_files(out) if seed else export_store(open_store(store), out, at)
     print(f"{len(files)} files in {out}")
 
 
@@ -162,7 +157,7 @@ def diff(before: str, after: str, store: StorePlace = None) -> None:
     from swarm.tables import show as show_parts
 
     table = plain_table("table", "id", "change", "fields")
-    for change in differences(open_store(store), version_of(before), version_of(after)):
+    for change in differences(open_store(store), before, after):
         fields = ", ".join(change.fields) if change.kind == "changed" else ""
         table.add_row(change.table, change.id, change.kind, fields)
     show_parts(table)
@@ -173,7 +168,7 @@ def blame(table: TableName, row: RowId, at: At = None, store: StorePlace = None)
     """Show which version wrote a row, and who."""
     from ckb.history import blame as origin
 
-    manifest = origin(open_store(store), table, row, version_of(at))
+    manifest = origin(open_store(store), table, row, at)
     print(f"version {manifest.version}, {manifest.at}, by {manifest.by}: {manifest.message}")
 
 

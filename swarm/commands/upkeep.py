@@ -1,14 +1,33 @@
-"""Commands that look after a knowledge base: ckb tag, compact, vacuum."""
+"""Commands that look after a knowledge base: ckb judge, tag, compact, vacuum."""
 
+import getpass
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from swarm.commands import knowledge
-from swarm.commands.knowledge import At, StorePlace, open_store, version_of
+from swarm.commands.knowledge import At, RowId, StorePlace, TableName, open_store
+
+Status = Literal["draft", "verified", "deprecated"]
+"""As ckb.records has it; the command line imports nothing heavy."""
 
 app = knowledge.app  # one more file of the commands under `ckb`
+
+
+@app.command()
+def judge(
+    table: TableName,
+    row: RowId,
+    status: Annotated[Status, typer.Argument(metavar="STATUS", help="draft, verified or deprecated")],
+    why: Annotated[str, typer.Option(help="The reason, for the log")],
+    store: StorePlace = None,
+) -> None:
+    """Say whether a row may be used, and why: it settles a contradiction."""
+    from ckb.judging import judge as decide
+
+    version = decide(open_store(store), table, row, status, why=why, by=getpass.getuser())
+    print(f"{row} is {status} from version {version} on")
 
 
 @app.command()
@@ -18,7 +37,7 @@ def tag(
     store: StorePlace = None,
 ) -> None:
     """Give a version a name. It is never moved, and no vacuum goes below it."""
-    number = open_store(store).tag(name, version_of(at))
+    number = open_store(store).tag(name, at)
     print(f"{name} is version {number}")
 
 

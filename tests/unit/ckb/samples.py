@@ -147,7 +147,7 @@ ROWS: dict[str, Row] = {
         signal="probable",
         text="x",
         scope="fact",
-        evidence=(Evidence(target="t", run="r", effect=0.25, interval=(0.125, 0.5)),),
+        evidence=(Evidence(target="t", run="r", effect=0.25, interval=(0.125, 0.5), fixed="s/g", text="x"),),
     ),
     "test_contracts": TestContract(**ROW, contract="b", stage="model", level="L2", gate="g", text="x"),
     "definitions": Definition(

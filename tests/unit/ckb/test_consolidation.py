@@ -3,11 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 from ckb.build import read_knowledge_at
 from ckb.consolidate import Consolidator, Lessons, consolidate, content_hash
-from ckb.evidence import rule_and_fact, target_of
+from ckb.errors import UserError
+from ckb.evidence import local_condition, rule_and_fact, target_of
+from ckb.judging import judge
 from ckb.predicate import Predicate
 from ckb.records import Provenance
 from ckb.schemas import Experience, Run, Trace
@@ -133,6 +136,43 @@ def test_a_rule_that_a_third_target_speaks_against_is_a_draft_again(store: Store
     assert all(row.status == "draft" for row in store.rows(Experience)), "a third vote does not settle it"
 
 
+def test_a_person_settles_a_contradiction_and_no_run_undoes_it(store: Store) -> None:
+    for number, target in enumerate(("small", "large"), 1):
+        consolidate(store, lessons(f"r{number}", claim("a", 0.2, f"r{number}", target=target)))
+    opposite = consolidate(store, lessons("r3", claim("a", -0.2, "r3", target="huge"))).contradictions[0].new
+    judge(store, "experience", opposite, "deprecated", why="measured on a busy machine", by="ann")
+    judge(store, "experience", "a", "verified", why="as before", by="ann")
+    assert (store.log()[0].by, store.log()[0].message) == ("ann", "experience a: draft -> verified: as before")
+    consolidate(store, lessons("r4", claim("a", 0.3, "r4", target="tiny")))
+    consolidate(store, lessons("r5", claim("a", -0.3, "r5", target="vast")))
+    rows = {row.id: row for row in store.rows(Experience)}
+    assert (rows["a"].status, len(rows["a"].evidence)) == ("verified", 3)
+    assert (rows[opposite].status, len(rows[opposite].evidence)) == ("deprecated", 2), "what was withdrawn stays so"
+    judge(store, "experience", "a", "draft", why="not on machines of one core", by="ann")
+    consolidate(store, lessons("r6", claim("a", 0.3, "r6", target="sixth")))
+    assert {row.status for row in store.rows(Experience, where=pc.field("id") == "a")} == {"draft"}
+    store.append({"experience": [experience("seed")]}, message="m", by="build")
+    for id, status, message in (
+        ("none", "draft", "no row 'none' at version"),
+        ("a", "draft", "'a' is draft already"),
+        ("seed", "draft", "'seed' is a row of the seed"),
+    ):
+        with pytest.raises(UserError, match=message):
+            judge(store, "experience", id, status, why="w", by="ann")  # type: ignore[arg-type]
+
+
+def test_what_each_run_said_of_a_merged_claim_is_kept(store: Store) -> None:
+    for number, text in enumerate(("position 4 is missing", "wrong dtype"), 1):
+        row = claim("a", None, f"r{number}", f"t{number}", kind="failure_mode", fixed=f"s{number}/kv_cache", text=text)
+        told = row.evidence[0].model_copy(update={"text": text, "fixed": row.fixed})
+        consolidate(store, lessons(f"r{number}", row.model_copy(update={"evidence": (told,)})))
+    (merged,) = store.rows(Experience)
+    assert [(e.fixed, e.text) for e in merged.evidence] == [
+        ("s1/kv_cache", "position 4 is missing"),
+        ("s2/kv_cache", "wrong dtype"),
+    ]
+
+
 def test_the_evidence_of_one_run_counts_once(store: Store) -> None:
     found = claim("a", 0.2, "r1")
     outcome = consolidate(store, lessons("r1", found, found))
@@ -146,17 +186,21 @@ def test_a_rule_and_the_fact_behind_it_say_whom_they_are_for(store: Store) -> No
     assert (rows["rule"].status, rows["fact"].status) == ("draft", "verified")
     assert rows["rule"].meaning == rows["fact"].meaning == "a"
     assert Predicate(rows["fact"].applies_to).holds(FACTS)
-    for section, field, value in (
-        ("model", "layers", 99),
-        ("model", "model_type", "other"),
-        ("platform", "name", "other"),
-        ("workload", "dtype", "bfloat16"),
-        ("workload", "batch", 7),
-    ):
-        part = getattr(FACTS, section).model_copy(update={field: value})
-        other = FACTS.model_copy(update={section: part})
-        assert not Predicate(rows["fact"].applies_to).holds(other), field
-        assert target_of(other) != target_of(FACTS), field
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["model.model_type", "model.layers", "model.hidden", "model.weights", "platform.name", "platform.count",
+     "workload.dtype", "workload.batch"],
+)  # fmt: skip
+def test_a_fact_holds_for_no_other_target_than_its_own(name: str) -> None:
+    section, _, field = name.partition(".")
+    value = FACTS.lookup(name)
+    part = getattr(FACTS, section).model_copy(update={field: value + 1 if isinstance(value, int) else f"{value}x"})
+    other = FACTS.model_copy(update={section: part})
+    assert Predicate(local_condition(FACTS)).holds(FACTS)
+    assert not Predicate(local_condition(FACTS)).holds(other)
+    assert target_of(other) != target_of(FACTS)
 
 
 def test_a_people_s_row_is_not_rewritten_by_a_run(store: Store) -> None:

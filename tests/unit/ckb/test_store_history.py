@@ -35,7 +35,9 @@ def test_diff_names_the_rows_and_the_fields_that_differ(store: Store) -> None:
     assert [(c.table, c.id, c.kind) for c in changes] == [
         ("experience", "b", "changed"), ("experience", "c", "added"), ("runs", "a", "added"),
     ]  # fmt: skip
-    assert changes[0] == RowChange("experience", "b", "changed", {"effect": (None, 0.5)})
+    assert changes[0] == RowChange(
+        "experience", "b", "changed", {"effect": (None, 0.5), "interval": (None, [0.45, 0.55])}
+    )
     assert [(c.id, c.kind) for c in diff(store, 3, 1)] == [("b", "changed"), ("c", "removed"), ("a", "removed")]
     assert diff(store, 2, 2) == []
 
@@ -81,6 +83,21 @@ def test_vacuum_keeps_what_a_version_within_the_grace_period_needs(store: Store,
     assert verify(store) == []
     assert [manifest.operation for manifest in Store(tmp_path / "store").log()][:2] == ["vacuum", "overwrite"]
     assert vacuum(store, timedelta(hours=1), by="me", now=hours_from_now(2)) == [], "nothing is left to do"
+
+
+def test_a_vacuum_without_grace_leaves_alone_what_a_commit_is_about_to_publish(tmp_path: Path) -> None:
+    class Raced(LocalStorage):
+        """Somebody vacuums after the data file was written, and before the manifest that names it."""
+
+        def put_if_absent(self, path: str, data: bytes) -> None:
+            if path.startswith("versions/"):
+                assert vacuum(Store(tmp_path / "store"), timedelta(0), by="me") == []
+            super().put_if_absent(path, data)
+
+    Store.create(tmp_path / "store")
+    store = Store(Raced(tmp_path / "store"))
+    store.append({"experience": [experience("a")]}, message="m", by="b")
+    assert verify(store) == []
 
 
 def test_vacuum_never_goes_below_a_tag(store: Store) -> None:
