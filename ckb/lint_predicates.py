@@ -37,13 +37,17 @@ class Condition:
 def predicate_problems(rows: Rows) -> Iterator[Problem]:
     """Problems of every predicate of every row."""
     domains = _domains(rows)
+    names = frozenset(FACT_NAMES | {name for name in domains if name.startswith("choice.")})
+    judged: dict[Condition, str] = {}  # a run's rows share their conditions
     bad: set[tuple[str, str]] = set()
     for table, found in rows.items():
         for row in found:
-            problems = list(_problems_of(table, row, rows, domains))
-            if problems:
-                bad.add((table, row.id))
-            yield from problems
+            for condition in _conditions(row, names):
+                if condition not in judged:
+                    judged[condition] = _problem_of(condition, domains)
+                if judged[condition]:
+                    bad.add((table, row.id))
+                    yield Problem(table, row.id, f"{condition.where}: {judged[condition]}")
     yield from _clashes(rows, domains, bad)
 
 
@@ -52,15 +56,14 @@ def _domains(rows: Rows) -> Domains:
     contracts, families = of(rows, "contracts", Contract), of(rows, "models", ModelFamily)
     accelerators = get_args(Platform.model_fields["accelerator"].annotation)
     domains: dict[str, tuple[object, ...]] = {"platform.accelerator": accelerators}
-    domains |= {f"choice.{name}": options for c in contracts for name, options in c.decisions.items()}
+    for name, options in (decision for contract in contracts for decision in contract.decisions.items()):
+        domains[f"choice.{name}"] = (*domains.get(f"choice.{name}", ()), *options)
     if families:
         domains["model.features"] = (*(f.name for family in families for f in family.features), TEXT_CONFIG.name)
     return domains | LAYER
 
 
-def _conditions(row: Row, rows: Rows) -> Iterator[Condition]:
-    decisions = {f"choice.{name}" for contract in of(rows, "contracts", Contract) for name in contract.decisions}
-    names = frozenset(FACT_NAMES | decisions)
+def _conditions(row: Row, names: frozenset[str]) -> Iterator[Condition]:
     yield Condition("applies_to", row.applies_to, names)
     match row:
         case Contract():
@@ -82,13 +85,6 @@ def _conditions(row: Row, rows: Rows) -> Iterator[Condition]:
             for pattern in (*row.tensors, *row.ignored):
                 inside = LAYER.keys() if "{layer}" in pattern.name else set()
                 yield Condition(f"tensor {pattern.name}", pattern.when, frozenset(OF_A_MODEL | inside))
-
-
-def _problems_of(table: str, row: Row, rows: Rows, domains: Domains) -> Iterator[Problem]:
-    for condition in _conditions(row, rows):
-        problem = _problem_of(condition, domains)
-        if problem:
-            yield Problem(table, row.id, f"{condition.where}: {problem}")
 
 
 def _problem_of(condition: Condition, domains: Domains) -> str:
