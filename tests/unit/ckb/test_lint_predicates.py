@@ -157,3 +157,16 @@ def test_what_a_decision_requires_keeps_fragments_apart() -> None:
         for row in rows["fragments"]
     ]
     assert [problem.id for problem in lint(rows)] == ["attention-native"]
+
+
+def test_what_a_required_decision_requires_in_turn_counts_too() -> None:
+    """`attention=native` asks for `linear=torch` here, and that for batches: one sequence never meets both."""
+    changed = {
+        "attention": {"decision_requires": {"attention=native": "choice.linear == 'torch'"}},
+        "linear": {"decision_requires": {"linear=torch": "workload.batch > 1"}},
+        "attention-torch": {"applies_to": "workload.batch == 1"},
+    }
+    rows = read_seed()
+    for table in ("contracts", "fragments"):
+        rows[table] = [row.model_copy(update=changed.get(row.id, {})) for row in rows[table]]
+    assert lint(rows) == []
