@@ -6,9 +6,11 @@ import pytest
 
 from ckb.build import read_seed
 from ckb.schemas import Guide, Platform
+from ckb.search import texts
 
-GUIDES = [row for row in read_seed()["guides"] if isinstance(row, Guide)]
-PLATFORMS = {row.id for row in read_seed()["platforms"] if isinstance(row, Platform)}
+SEED = read_seed()
+GUIDES = [row for row in SEED["guides"] if isinstance(row, Guide)]
+PLATFORMS = {row.id for row in SEED["platforms"] if isinstance(row, Platform)}
 WANTED = {
     "algorithm": {
         *("continuous-batching", "chunked-prefill", "graph-capture", "prefix-caching", "speculative-draft"),
@@ -35,8 +37,10 @@ def test_a_guide_says_something_that_can_be_checked(guide: Guide) -> None:
     assert len(guide.failures) >= 2
     assert guide.provenance.references
     assert not re.search(r"(?i)\b(todo|tbd|fixme|etc\.)", guide.text)
-    mentioned = set(re.findall(r"\(guide ([\w-]+)\)", guide.text))
-    assert mentioned <= {other.id for other in GUIDES}
+    said = "\n".join(texts(guide))
+    for table, word in (("guides", "guide"), ("contracts", "contract"), ("experience", "experience")):
+        mentioned = set(re.findall(rf"\b{word} ([a-z]+(?:-[a-z]+)+)", said))
+        assert mentioned <= {row.id for row in SEED[table]}, word
 
 
 def test_an_algorithm_says_for_every_platform_how_far_it_goes() -> None:
