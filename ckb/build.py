@@ -1,8 +1,9 @@
 """Brings the seed knowledge (readable files) into the store, and reads from it what generation works from.
 
-    contracts/*.md  experience/*.md  test_contracts/*.md     YAML front matter between lines of ---, then `text`
-    fragments/*.py                                           front matter in comments, imports, code
-    models/*.yaml  platforms/*.yaml  parallelism/*.yaml      one mapping of fields
+    contracts/*.md  experience/*.md  guides/*.md  test_contracts/*.md
+                                                         YAML front matter between lines of ---, then `text`
+    fragments/*.py                                       front matter in comments, imports, code
+    models/*.yaml  platforms/*.yaml  parallelism/*.yaml  one mapping of fields
 
 The file's name is the row's id.
 """
@@ -15,7 +16,7 @@ from pathlib import Path
 from ckb.errors import UserError
 from ckb.knowledge_files import KNOWLEDGE, Knowledge, read_contract, read_fragment, read_text_row, read_yaml_row
 from ckb.records import Contract, Fragment, Row
-from ckb.schemas import Experience, ModelFamily, Parallelism, Platform, TestContract
+from ckb.schemas import Experience, Guide, ModelFamily, Parallelism, Platform, TestContract
 from ckb.storage import Place
 from ckb.store import Conflict, Store, Version
 from ckb.versions import NoStore
@@ -42,7 +43,7 @@ class Build:
 
 def read_seed(root: Path = KNOWLEDGE) -> dict[str, list[Row]]:
     """Table -> the rows of the seed files. Raises KnowledgeFileError for a file that can't be read."""
-    text: dict[str, type[Row]] = {"experience": Experience, "test_contracts": TestContract}
+    text: dict[str, type[Row]] = {"experience": Experience, "guides": Guide, "test_contracts": TestContract}
     mappings: dict[str, type[Row]] = {"models": ModelFamily, "platforms": Platform, "parallelism": Parallelism}
     return {
         "contracts": [read_contract(path) for path in sorted((root / "contracts").glob("*.md"))],

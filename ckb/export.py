@@ -26,6 +26,7 @@ from ckb.yaml_form import to_yaml
 SUFFIXES = {
     "contracts": ".md",
     "experience": ".md",
+    "guides": ".md",
     "test_contracts": ".md",
     "fragments": ".py",
     "models": ".yaml",

@@ -2,28 +2,19 @@
 
 import ast
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 from ckb.build import read_seed
 from ckb.knowledge_files import KNOWLEDGE
-from ckb.predicate import Predicate, PredicateError
-from ckb.records import Choice, Contract, Fragment, Row
-from ckb.schemas import Parallelism, TestContract
+from ckb.lint_guides import guide_problems
+from ckb.lint_predicates import predicate_problems
+from ckb.problems import Problem, Rows, of
+from ckb.records import Choice, Contract, Fragment
+from ckb.schemas import TestContract
 from ckb.store import Store, Version
 
-Rows = Mapping[str, Sequence[Row]]
 MAX_FRAGMENT_LINES = 80
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing to mend."""
-
-    table: str
-    id: str
-    what: str
 
 
 def lint_files(root: Path = KNOWLEDGE) -> list[Problem]:
@@ -39,20 +30,9 @@ def lint_store(store: Store, version: Version = None) -> list[Problem]:
 def lint(rows: Rows) -> list[Problem]:
     """Problems of the rows that aren't deprecated, by table and id."""
     live = {table: [row for row in found if row.status != "deprecated"] for table, found in rows.items()}
-    found = [*_doubles(live), *_references(live), *_code(live), *_predicates(live), *_options(live)]
+    own = [*_doubles(live), *_references(live), *_code(live), *_options(live)]
+    found = [*own, *predicate_problems(live), *guide_problems(live)]
     return sorted(found, key=lambda problem: (problem.table, problem.id, problem.what))
-
-
-def _contracts(rows: Rows) -> list[Contract]:
-    return [row for row in rows.get("contracts", ()) if isinstance(row, Contract)]
-
-
-def _fragments(rows: Rows) -> list[Fragment]:
-    return [row for row in rows.get("fragments", ()) if isinstance(row, Fragment)]
-
-
-def _tests(rows: Rows) -> list[TestContract]:
-    return [row for row in rows.get("test_contracts", ()) if isinstance(row, TestContract)]
 
 
 def _doubles(rows: Rows) -> Iterator[Problem]:
@@ -63,23 +43,23 @@ def _doubles(rows: Rows) -> Iterator[Problem]:
 
 
 def _references(rows: Rows) -> Iterator[Problem]:
-    contracts = {contract.id for contract in _contracts(rows)}
-    tests = {test.id for test in _tests(rows)}
-    for contract in _contracts(rows):
+    contracts = {contract.id for contract in of(rows, "contracts", Contract)}
+    tests = {test.id for test in of(rows, "test_contracts", TestContract)}
+    for contract in of(rows, "contracts", Contract):
         for name in set(contract.requires) - contracts:
             yield Problem("contracts", contract.id, f"requires the unknown contract {name!r}")
         if contract.test not in tests:
             yield Problem("contracts", contract.id, f"has no test: there is no test contract {contract.test!r}")
-    for fragment in _fragments(rows):
+    for fragment in of(rows, "fragments", Fragment):
         if fragment.contract not in contracts:
             yield Problem("fragments", fragment.id, f"is filed under the unknown contract {fragment.contract!r}")
-    for test in _tests(rows):
+    for test in of(rows, "test_contracts", TestContract):
         if test.contract not in contracts:
             yield Problem("test_contracts", test.id, f"checks the unknown contract {test.contract!r}")
 
 
 def _code(rows: Rows) -> Iterator[Problem]:
-    for fragment in _fragments(rows):
+    for fragment in of(rows, "fragments", Fragment):
         try:
             ast.parse("\n".join([*fragment.imports, fragment.code]))
         except SyntaxError as error:
@@ -89,40 +69,12 @@ def _code(rows: Rows) -> Iterator[Problem]:
             yield Problem("fragments", fragment.id, f"has {lines} lines, at most {MAX_FRAGMENT_LINES} are allowed")
 
 
-def _predicates(rows: Rows) -> Iterator[Problem]:
-    declared = {name for contract in _contracts(rows) for name in contract.decisions}
-    for table, found in rows.items():
-        for row in found:
-            for where, text in _texts(row):
-                yield from (Problem(table, row.id, f"{where}: {what}") for what in _faults(text, declared))
-
-
-def _texts(row: Row) -> Iterator[tuple[str, str]]:
-    """(where, predicate) of every predicate of a row."""
-    yield "applies_to", row.applies_to
-    if isinstance(row, Contract):
-        yield from row.decision_requires.items()
-    if isinstance(row, Fragment):
-        yield from row.parameter_requires.items()
-    if isinstance(row, Parallelism):
-        yield "degree", row.degree
-
-
-def _faults(text: str, declared: set[str]) -> Iterator[str]:
-    try:
-        unknown = Predicate(text).unknown(declared)
-    except PredicateError as error:
-        yield str(error)
-        return
-    for name in sorted(unknown):
-        kind = "the decision" if name.startswith("choice.") else "the fact"
-        yield f"names {kind} {name}, which nothing declares"
-
-
 def _spaces(rows: Rows) -> dict[tuple[str, str], tuple[dict[str, tuple[Choice, ...]], dict[str, str]]]:
     """(table, id) -> the options that the row declares, and their conditions."""
-    contracts = {("contracts", c.id): (c.decisions, c.decision_requires) for c in _contracts(rows)}
-    return contracts | {("fragments", f.id): (f.parameters, f.parameter_requires) for f in _fragments(rows)}
+    contracts = {("contracts", c.id): (c.decisions, c.decision_requires) for c in of(rows, "contracts", Contract)}
+    return contracts | {
+        ("fragments", f.id): (f.parameters, f.parameter_requires) for f in of(rows, "fragments", Fragment)
+    }
 
 
 def _options(rows: Rows) -> Iterator[Problem]:

@@ -11,6 +11,20 @@ Layer = Literal["contract", "framework", "model", "parallelism", "experience", "
 Stage = Literal["execution", "model", "integration", "acceptance"]
 STAGES: tuple[Stage, ...] = ("execution", "model", "integration", "acceptance")
 """Construction order of an engine (MetaInfer, Table 6; performance optimisation is the loop after them)."""
+Reader = Literal[
+    "orchestrator",
+    "implementer",
+    "reviewer",
+    "judge",
+    "verifier",
+    "evaluator",
+    "explorer",
+    "analyst",
+    "consolidator",
+    "summariser",
+]
+"""Who reads a guide: the roles of authors (roles.briefs.RoleName), the verifier, which is a process, and the two roles
+of evolution and of its experience, which no author answers for so far."""
 Status = Literal["draft", "verified", "deprecated"]
 Choice = str | int | float | bool
 """A value of a decision or of a fragment's parameter."""

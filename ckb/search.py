@@ -18,13 +18,13 @@ from pydantic import BaseModel, Field, ValidationError
 
 from ckb.errors import UserError
 from ckb.facts import Facts, Frozen
-from ckb.records import Choice, Claim, Contract, Fragment, Layer, Row
+from ckb.records import Choice, Claim, Contract, Fragment, Layer, Reader, Row
 from ckb.space import predicate
 
 if TYPE_CHECKING:  # roles import this module, and those that ask nothing need no Arrow
     from ckb.store import Store, Version
 
-Table = Literal["contracts", "fragments", "models", "platforms", "experience"]
+Table = Literal["contracts", "fragments", "guides", "models", "platforms", "experience"]
 SEARCHED: tuple[Table, ...] = get_args(Table)
 WEIGHTS = (8.0, 4.0, 1.0)
 """What a word counts in a row's id, in its title and anywhere else: a row about a thing stands before those that only
@@ -50,6 +50,8 @@ class Query(Frozen):
     layer: Layer | None = None
     contract: str | None = None
     """A contract's id: the contract itself and the fragments filed under it."""
+    role: Reader | None = None
+    """Only the guides that are written for this role."""
     facts: Facts | None = None
     """Only rows whose `applies_to` holds for these facts and `choices`; one that asks for a decision which `choices`
     does not hold does not."""
@@ -145,6 +147,7 @@ def fits(query: Query, table: Table, row: Row) -> bool:
         query.table in (None, table)
         and query.layer in (None, row.layer)
         and query.contract in (None, contract_of(row))
+        and (query.role is None or query.role in readers(row))
         and (query.facts is None or applies(row, query.facts, query.choices))
     )
 
@@ -154,6 +157,12 @@ def contract_of(row: Row) -> str | None:
     if isinstance(row, Fragment):
         return row.contract
     return row.id if isinstance(row, Contract) else None
+
+
+def readers(row: Row) -> tuple[str, ...]:
+    """The roles that a guide is written for; other rows are for whoever needs them. Guide's module needs Arrow."""
+    roles: tuple[str, ...] = getattr(row, "roles", ())
+    return roles
 
 
 def applies(row: Row, facts: Facts, choices: Mapping[str, Choice]) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ckb.facts import Frozen
-from ckb.records import Layer
+from ckb.records import Choice, Layer, Row
 from ckb.search import Hit, Query, QueryError, Table
 from roles.author import AnyBrief
 from roles.briefs import ImplementerBrief
@@ -13,6 +13,8 @@ from roles.completion import CompletionReply, Message, Tool, ToolCall
 from roles.render import render_knowledge
 from roles.replies import Desk, FormatError, Turn, parse, tool
 
+GUIDES = 40
+"""Most guides that a brief names: a line each."""
 ROWS = 5
 """Rows of one answer: each is a whole contract or fragment, and a conversation is paid anew at every turn."""
 
@@ -36,6 +38,18 @@ class QueryKnowledge(Frozen):
     table: Table | None = None
     elsewhere: bool = False
     """Also rows whose condition is not known to hold for this target and its choices."""
+
+
+def guides_for(library: Library, brief: AnyBrief) -> list[Row]:
+    """The guides that are written for a brief's role and hold for its target, how to work before what to know."""
+    query = Query(table="guides", role=brief.role, facts=brief.facts, choices=taken(brief), limit=GUIDES)
+    rows = [hit.row for hit in library.find(query)]
+    return sorted(rows, key=lambda row: getattr(row, "kind", "") != "procedure")
+
+
+def taken(brief: AnyBrief) -> dict[str, Choice]:
+    """The choices that a brief's work starts from or makes."""
+    return {**brief.choices, **(brief.change if isinstance(brief, ImplementerBrief) else {})}
 
 
 QUERY = tool(
@@ -81,15 +95,14 @@ class LibraryDesk:
         return Turn((*found, *turn.messages), turn.answer, "\n".join(faults))
 
     def _look_up(self, call: ToolCall) -> str:
-        asked, brief = parse(QueryKnowledge, call.arguments), self.brief
-        change = brief.change if isinstance(brief, ImplementerBrief) else {}
+        asked = parse(QueryKnowledge, call.arguments)
         query = Query(
             words=asked.words,
             contract=asked.contract,
             layer=asked.layer,
             table=asked.table,
-            facts=None if asked.elsewhere else brief.facts,
-            choices={**brief.choices, **change},
+            facts=None if asked.elsewhere else self.brief.facts,
+            choices=taken(self.brief),
             limit=ROWS,
         )
         return render_knowledge(self.library.version, self.library.find(query))

@@ -74,11 +74,12 @@ def render_knowledge(version: int, hits: Sequence[Hit]) -> str:
     return environment().get_template("_knowledge.md").render(version=version, hits=hits).strip()
 
 
-def render(brief: AnyBrief) -> tuple[Message, ...]:
-    """The first messages of a conversation about a brief."""
+def render(brief: AnyBrief, guides: Sequence[Row] = ()) -> tuple[Message, ...]:
+    """The first messages of a conversation about a brief. Guides are named in it, for the role to look up."""
     operators = brief.operators if isinstance(brief, ImplementerBrief) else ()
     variables = {
         "brief": brief,
+        "guides": guides,
         "libraries": sorted({*ENGINE_LIBRARIES, *operators}),
         "modules": ENGINE_MODULES,
         "constants": "\n".join(f"{name} = {value}" for name, value in constants(brief.facts).items()),

@@ -3,6 +3,7 @@
 from ckb.records import Contract, Fragment, Row
 from ckb.schemas.definitions import Definition
 from ckb.schemas.experience import Experience
+from ckb.schemas.guides import Guide
 from ckb.schemas.models import ModelFamily
 from ckb.schemas.parallelism import Parallelism
 from ckb.schemas.platforms import Platform
@@ -18,6 +19,7 @@ __all__ = [
     "Definition",
     "Experience",
     "Fragment",
+    "Guide",
     "ModelFamily",
     "Parallelism",
     "Platform",
@@ -31,6 +33,7 @@ __all__ = [
 TABLES: dict[str, type[Row]] = {
     "contracts": Contract,
     "fragments": Fragment,
+    "guides": Guide,
     "models": ModelFamily,
     "platforms": Platform,
     "parallelism": Parallelism,

@@ -7,7 +7,7 @@ from roles.author import Answer, AnyBrief, NoAnswer, Usage
 from roles.authors.calls import Calls, Tally
 from roles.budget import Budget
 from roles.completion import CompletionReply, Gateway, Message
-from roles.library import Library, LibraryDesk
+from roles.library import Library, LibraryDesk, guides_for
 from roles.render import render
 from roles.replies import Turn, desk_for
 from roles.settings import LitellmSettings
@@ -43,7 +43,7 @@ class LitellmAuthor:
         if self._library:
             desk = LibraryDesk(desk, brief, self._library)
         tally = Tally()
-        sent = render(brief)
+        sent = render(brief, guides_for(self._library, brief) if self._library else ())
         messages: tuple[Message, ...] = ()
         in_a_row = 0
         for number in range(self._settings.max_turns):

@@ -77,20 +77,21 @@ def find(
     words: Annotated[list[str], typer.Argument(metavar="WORDS", help="Rows with any of them, the best first")],
     layer: Annotated[str | None, typer.Option(help="Only rows of this layer")] = None,
     table: Annotated[str | None, typer.Option(help="Only rows of this table")] = None,
+    role: Annotated[str | None, typer.Option(help="Only the guides that are written for this role")] = None,
     at: At = None,
     store: StorePlace = None,
     as_json: Annotated[bool, typer.Option("--json", help="The version and the rows whole, machine-readable")] = False,
 ) -> None:
     """Look for verified knowledge by words.
 
-    It finds what roles find: contracts, fragments, models, platforms, and experience that is no draft."""
+    It finds what roles find: contracts, fragments, guides, models, platforms, and experience that is no draft."""
     from ckb.search import Search, query_of
     from ckb.views import headline
     from swarm.tables import plain_table
     from swarm.tables import show as show_parts
 
     search = Search(open_store(store), at)
-    hits = search.find(query_of(words=" ".join(words), layer=layer, table=table))
+    hits = search.find(query_of(words=" ".join(words), layer=layer, table=table, role=role))
     if as_json:
         rows = [{"table": h.table, "score": h.score, "row": h.row.model_dump(mode="json")} for h in hits]
         print(json.dumps({"version": search.version, "hits": rows}, indent=2, ensure_ascii=False))

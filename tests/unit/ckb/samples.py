@@ -22,6 +22,7 @@ from ckb.records import (
 from ckb.schemas import (
     Definition,
     Experience,
+    Guide,
     ModelFamily,
     Parallelism,
     Platform,
@@ -33,6 +34,7 @@ from ckb.schemas import (
 )
 from ckb.schemas.definitions import Axis, TensorSpec
 from ckb.schemas.experience import Evidence
+from ckb.schemas.guides import Compatibility, Step
 from ckb.schemas.models import ConfigField, Feature, LayerPattern, TensorPattern, Wrapper
 from ckb.schemas.parallelism import Partition
 from ckb.schemas.platforms import Device, Measurement, PlatformOperator
@@ -87,6 +89,24 @@ ROWS: dict[str, Row] = {
         affects=("linear",),
         imports=("import torch",),
         code="x = 1\n",
+    ),
+    "guides": Guide(
+        **ROW,
+        title="t",
+        kind="procedure",
+        roles=("implementer", "judge"),
+        contracts=("b",),
+        compatibility=(
+            Compatibility(
+                backend="torch", platforms=("p", "q"), state="partial", condition="model.heads > 2", why="w", source="s"
+            ),
+            Compatibility(backend="avx2", platforms=("p",), state="untried", why="w"),
+        ),
+        calls=(Function(name="f", takes=(Tensor(name="x", shape=("M",), dtype="int64"),), does="d"),),
+        steps=(Step(role="judge", does="d", hands_over="h", ends_when="e"),),
+        limits=("l",),
+        failures=(FailureMode(symptom="s", cause="c"),),
+        text="x",
     ),
     "models": ModelFamily(
         **ROW,

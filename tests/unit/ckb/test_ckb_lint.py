@@ -14,7 +14,7 @@ from ckb.store import Store
 from tests.unit.ckb.samples import experience
 
 NEW = "---\ntitle: t\nstage: model\nmodule: model.py\norder: 1\ninterface: []\ntest: model\n"
-FRAGMENT = "# ---\n# contract: {contract}\n# title: t\n{more}# ---\nx = 1\n"
+FRAGMENT = "# ---\n# contract: {contract}\n# title: t\n# rank: -1\n{more}# ---\nx = 1\n"
 
 
 def test_the_seed_has_no_problem(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from ckb.build import ensure_store
 from ckb.errors import UserError
 from ckb.predicate import PredicateError
 from ckb.records import Contract, FailureMode, Fragment, Function, Row, Tensor
-from ckb.schemas import Experience
+from ckb.schemas import Experience, Guide
 from ckb.search import MOST_WORDS, SEARCHED, Query, QueryError, Search, query_of
 from ckb.store import Store
 from tests.unit.ckb.samples import FACTS, ROWS, experience, facts
@@ -192,6 +192,10 @@ def test_the_seed_is_found_by_what_its_titles_say(tmp_path: Path) -> None:
         if row.id not in [h.row.id for h in search.find(Query(words=row.title, table="contracts", limit=3))]
     ]
     assert missed == []
+    titles = {row.id: row.title for row in store.rows(Guide)}
+    assert titles
+    for id, title in titles.items():
+        assert id in [hit.row.id for hit in search.find(Query(words=title, table="guides", limit=3))]
     assert store.rows(Experience)
     for lesson in store.rows(Experience):
         assert lesson.id in [h.row.id for h in search.find(Query(words=lesson.title))]

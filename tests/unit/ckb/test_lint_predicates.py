@@ -1,0 +1,172 @@
+"""Lint of predicates, in a copy of the seed: what asks for nothing, what can never hold, what contradicts."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ckb.build import read_seed
+from ckb.knowledge_files import KNOWLEDGE
+from ckb.lint import Problem, lint, lint_files
+from ckb.records import Fragment
+
+CONTRACT = "---\ntitle: t\nstage: model\nmodule: model.py\norder: 1\ninterface: []\ntest: model\n{more}---\n"
+FRAGMENT = "# ---\n# contract: {contract}\n# title: t\n{more}# ---\nx = 1\n"
+MODEL = "title: t\nmodel_type: m\narchitectures: [M]\nconfig: {{}}\ntensors: {tensors}\n{more}"
+FEATURE = "features:\n- {{name: f, text: t, when: {when}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "what"),
+    [
+        (
+            "contracts/new.md",
+            CONTRACT.format(more="applies_to: model.heads == 1 and model.heads == 2\n"),
+            "never hold$",
+        ),
+        (
+            "contracts/new.md",
+            CONTRACT.format(more="applies_to: choice.step == 'traced'\n"),
+            "'traced'\" can never hold",
+        ),
+        ("contracts/new.md", CONTRACT.format(more="applies_to: \"'sink' in model.features\"\n"), "can never hold"),
+        ("contracts/new.md", CONTRACT.format(more="applies_to: platform.accelerator == 'gpu'\n"), "can never hold"),
+        (
+            "contracts/new.md",
+            CONTRACT.format(more="applies_to: layer.mlp == 'dense'\n"),
+            "fact layer.mlp, .*asked here",
+        ),
+        (
+            "contracts/new.md",
+            CONTRACT.format(more="decisions: {a: [p, q]}\ndecision_requires: {a=q: choice.a == 'p'}\n"),
+            r"a=q: \"choice.a == 'p'\" can never hold where \(choice.a == 'q'\)",
+        ),
+        (
+            "contracts/new.md",
+            CONTRACT.format(
+                more="applies_to: not model.qk_norm\ndecisions: {a: [p]}\ndecision_requires: {a=p: model.qk_norm}\n"
+            ),
+            r"a=p: 'model.qk_norm' can never hold where \(not model.qk_norm\)",
+        ),
+        (
+            "fragments/new.py",
+            FRAGMENT.format(
+                contract="rope",
+                more="# rank: 1\n# applies_to: model.heads > 4\n# parameters: {N: [1]}\n"
+                "# parameter_requires: {N=1: model.heads < 4}\n",
+            ),
+            r"N=1: 'model.heads < 4' can never hold where \(model.heads > 4\)",
+        ),
+        (
+            "fragments/new.py",
+            FRAGMENT.format(contract="decode-program", more="# rank: 1\n# applies_to: choice.step == 'eager'\n"),
+            "can never hold where its contract applies",
+        ),
+        (
+            "fragments/new.py",
+            FRAGMENT.format(contract="decode-program", more="# rank: 1\n# applies_to: choice.linear == 'torch'\n"),
+            "can never hold where its contract applies",  # a compiled step requires the other products
+        ),
+        (
+            "fragments/rope-too.py",
+            FRAGMENT.format(contract="rope", more="# applies_to: model.heads > 1\n"),
+            "has rank 0 as rope-too has, and .*model.rope_type.* can hold together with its 'model.heads > 1'",
+        ),
+        ("models/new.yaml", MODEL.format(tensors="[]", more=FEATURE.format(when="model.colour")), "fact model.colour"),
+        ("models/new.yaml", MODEL.format(tensors="[]", more=FEATURE.format(when="model.heads ==")), "does not parse"),
+        (
+            "models/new.yaml",
+            MODEL.format(tensors="[]", more=FEATURE.format(when="platform.cores > 1")),
+            "feature f: names the fact platform.cores, which can't be asked here",
+        ),
+        (
+            "models/new.yaml",
+            MODEL.format(tensors="[]", more=FEATURE.format(when="model.tied_head and not model.tied_head")),
+            "feature f: .* can never hold",
+        ),
+        (
+            "models/new.yaml",
+            MODEL.format(tensors="[{name: w, when: layer.mlp == 'dense'}]", more=""),
+            "tensor w: names the fact layer.mlp, which can't be asked here",
+        ),
+        (
+            "models/new.yaml",
+            MODEL.format(tensors="[{name: 'w.{layer}', when: layer.mlp == 'moe'}]", more=""),
+            "tensor w.{layer}: .* can never hold",
+        ),
+        (
+            "parallelism/new.yaml",
+            "title: t\nkind: tensor\ndegree: platform.count == 2\npartitions: []\napplies_to: platform.count == 1\n",
+            "degree: .* can never hold where",
+        ),
+    ],
+)
+def test_each_fault_is_found_once_with_its_row(tmp_path: Path, file: str, content: str, what: str) -> None:
+    seed = Path(shutil.copytree(KNOWLEDGE, tmp_path / "knowledge"))
+    (seed / file).parent.mkdir(exist_ok=True)
+    (seed / file).write_text(content)
+    (problem,) = lint_files(seed)
+    assert problem.table == file.split("/")[0]
+    assert problem.id in ("new", "rope")
+    assert re.search(what, problem.what), problem.what
+
+
+def test_conditions_that_other_rows_make_possible_are_no_problem(tmp_path: Path) -> None:
+    seed = Path(shutil.copytree(KNOWLEDGE, tmp_path / "knowledge"))
+    layered = MODEL.format(
+        tensors="[{name: 'w.{layer}', when: layer.mlp == 'experts'}]", more=FEATURE.format(when="''")
+    )
+    (seed / "models/new.yaml").write_text(layered)
+    (seed / "contracts/new.md").write_text(CONTRACT.format(more="applies_to: \"'f' in model.features\"\n"))
+    assert lint_files(seed) == []
+
+
+def fragments_with(**changes: dict[str, object]) -> list[Problem]:
+    """Problems of the seed with some fields of some fragments changed."""
+    rows = read_seed()
+    rows["fragments"] = [
+        row.model_copy(update=changes.get(row.id.replace("-", "_"), {}))
+        for row in rows["fragments"]
+        if isinstance(row, Fragment)
+    ]
+    return lint(rows)
+
+
+def test_two_fragments_of_one_rank_whose_conditions_overlap_are_a_problem_of_the_first() -> None:
+    both = {"applies_to": "model.heads > 0"}
+    (problem,) = fragments_with(layer_norms=both)
+    assert (problem.table, problem.id) == ("fragments", "layer-norms")
+    assert "layer-norms-qk" in problem.what
+    assert fragments_with(layer_norms=both, layer_norms_qk={"rank": 1}) == [], "the rank decides"
+    assert fragments_with(layer_norms=both, layer_norms_qk={"status": "draft"}) == [], "only one is used"
+    undecided = {"applies_to": "model.heads > model.kv_heads"}
+    assert fragments_with(layer_norms=undecided) == [], "nothing is claimed of what is not decided"
+
+
+def test_what_a_decision_requires_keeps_fragments_apart() -> None:
+    """`attention=native` requires an eager step: one fragment for it and one for compiled steps never meet."""
+    apart = {"attention_torch": {"applies_to": "choice.step == 'compiled'"}}
+    assert fragments_with(**apart) == []
+    rows = read_seed()
+    (attention,) = (row for row in rows["contracts"] if row.id == "attention")
+    loose = attention.model_copy(update={"decision_requires": {}})
+    rows["contracts"] = [loose if row.id == "attention" else row for row in rows["contracts"]]
+    rows["fragments"] = [
+        row.model_copy(update=apart["attention_torch"]) if row.id == "attention-torch" else row
+        for row in rows["fragments"]
+    ]
+    assert [problem.id for problem in lint(rows)] == ["attention-native"]
+
+
+def test_what_a_required_decision_requires_in_turn_counts_too() -> None:
+    """`attention=native` asks for `linear=torch` here, and that for batches: one sequence never meets both."""
+    changed = {
+        "attention": {"decision_requires": {"attention=native": "choice.linear == 'torch'"}},
+        "linear": {"decision_requires": {"linear=torch": "workload.batch > 1"}},
+        "attention-torch": {"applies_to": "workload.batch == 1"},
+    }
+    rows = read_seed()
+    for table in ("contracts", "fragments"):
+        rows[table] = [row.model_copy(update=changed.get(row.id, {})) for row in rows[table]]
+    assert lint(rows) == []
