@@ -130,6 +130,8 @@ ROWS: dict[str, Row] = {
         title="t",
         kind="tensor",
         degree="platform.count == 2",
+        divides=("heads",),
+        divides_or_copies=("kv_heads",),
         partitions=(Partition(tensor="w", axis="rows", collective="all_reduce"),),
         text="x",
     ),

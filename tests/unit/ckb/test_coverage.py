@@ -84,7 +84,7 @@ def test_a_decision_may_depend_on_another_one_in_any_order() -> None:
         ({"rope_type": "llama3"}, [("model structure", "rope")]),
         ({"isa": ("sse2",)}, [("platform backend", "packing")]),
         ({"attention_bias": True}, [("weight mapping", "weights")]),
-        ({"weights": "fp32"}, [("weight format", "weights")]),
+        ({"weights": "fp32"}, [("weight format", "fp32"), ("weight format", "weights")]),
         ({"weights": "fp8"}, [("weight format", "fp8"), ("weight format", "weights")]),
         ({"count": 2}, [("parallel partition", "2 devices"), ("parallel partition", "decoder")]),
         ({"model_type": "gemma3"}, [("model structure", "LlamaForCausalLM")]),
@@ -104,7 +104,7 @@ def test_what_the_facts_ask_for_in_vain_is_a_typed_gap(
         ("decoder-1", [("model structure", "decoder")]),
         ("rope", [("operator", "rope")]),
         ("packing", [("operator", "packing")]),
-        ("weights-bf16", [("weight mapping", "weights")]),
+        ("weights-bf16", [("weight format", "bf16"), ("weight mapping", "weights")]),
     ],
 )
 def test_a_row_that_is_taken_out_is_missed_by_name(without: str, expected: list[tuple[str, str]]) -> None:
@@ -122,10 +122,11 @@ def test_missing_tests_tensors_and_options_are_gaps() -> None:
     assert set(gaps(cover(facts(), tests=[]))) == {("test", c) for c in cover(facts()).contracts}
     assert gaps(cover(facts(), unmapped=("model.extra",))) == [("weight mapping", "model.extra")]
     closed = contract("closed", decisions={"x": (1,)}, decision_requires={"x=1": "model.qk_norm"}, module="")
-    found = coverage(facts(), Knowledge({"closed": closed}, {}), families(), [PLATFORM], [TEST])
+    reader = contract("reader", module="", applies_to="model.weights == 'bf16'")
+    found = coverage(facts(), Knowledge({"closed": closed, "reader": reader}, {}), families(), [PLATFORM], [TEST])
     assert gaps(found) == [("operator", "closed")]
     needs_qk = contract("attention", module="", requires=("norms",))
-    rows = {"attention": needs_qk, "norms": CONTRACTS[3]}
+    rows = {"attention": needs_qk, "norms": CONTRACTS[3], "reader": reader}
     found = coverage(facts(), Knowledge(rows, {}), families(), [PLATFORM], [TEST])
     assert gaps(found) == [("model structure", "norms")]
     assert "applies only if model.qk_norm" in found.gaps[0].detail
