@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ckb.choices import default_choices
 from ckb.drafts import Drafts, applies, described
 from ckb.facts import Facts
 from ckb.gaps import Gap, GapKind
@@ -107,23 +108,6 @@ def coverage(
     return Coverage((*needs, *dangling, *(_only_described(draft) for draft in drafts.others(named))))
 
 
-def default_choices(facts: Facts, contracts: Iterable[Contract]) -> dict[str, Choice]:
-    """Each decision's first option that is open to these facts; a decision without any is left out."""
-    contracts = list(contracts)
-    choices: dict[str, Choice] = {}
-    for _ in contracts:  # a condition may ask about another contract's decision: as many rounds as it takes
-        before = len(choices)
-        for contract in contracts:
-            for name, options in contract.decisions.items():
-                requires = {option: contract.decision_requires.get(f"{name}={option}", "") for option in options}
-                open_to = [option for option in options if applies(requires[option], facts, choices)]
-                if open_to:
-                    choices.setdefault(name, open_to[0])
-        if len(choices) == before:
-            break
-    return choices
-
-
 def needed_contracts(
     facts: Facts, contracts: Mapping[str, Contract], choices: Mapping[str, Choice]
 ) -> tuple[list[Contract], list[Need]]:
@@ -205,13 +189,15 @@ def _feature(
 
 
 def _reading(facts: Facts, rows: Iterable[Rule], choices: Mapping[str, Choice]) -> tuple[str, ...]:
-    """Ids of the rows that are for this format of weights: what else keeps them from serving is another gap."""
+    """Ids of the rows that are for this format of weights: what of the model's structure keeps them from serving is
+    another gap."""
     otherwise = facts.model_copy(update={"model": facts.model.model_copy(update={"weights": NO_FORMAT})})
 
     def is_for(row: Rule) -> bool:
         here, there = (Predicate(row.applies_to).failing(f, choices) for f in (facts, otherwise))
-        decided = not any(part.choices() or WEIGHTS in part.names() for part in here)
-        return decided and any(WEIGHTS in part.names() for part in there)
+        other = {name for part in here for name in part.names()}
+        structure = WEIGHTS not in other and all(name.startswith("model.") for name in other)
+        return structure and any(WEIGHTS in part.names() for part in there)
 
     return tuple(row.id for row in rows if is_for(row))
 

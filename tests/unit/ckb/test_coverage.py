@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from ckb.build import read_seed
-from ckb.coverage import Coverage, coverage, default_choices
+from ckb.choices import default_choices
+from ckb.coverage import Coverage, coverage
 from ckb.facts import Facts
 from ckb.knowledge_files import Knowledge, read_knowledge
 from ckb.records import Contract, Fragment
@@ -76,6 +77,19 @@ def test_a_decision_may_depend_on_another_one_in_any_order() -> None:
     )
     last = contract("last", decisions={"b": (5,)})
     assert default_choices(facts(), (first, last)) == {"a": 2, "b": 5}
+
+
+def test_a_better_option_waits_for_the_decision_that_it_asks_about() -> None:
+    step = contract(
+        "a-step", decisions={"step": ("compiled", "eager")}, decision_requires={"step=compiled": "choice.linear == 'x'"}
+    )
+    linear = contract("linear", decisions={"linear": ("x", "y")}, decision_requires={"linear=x": "model.qk_norm"})
+    for contracts in ((step, linear), (linear, step)):
+        assert default_choices(facts(qk_norm=True), contracts) == {"step": "compiled", "linear": "x"}
+        assert default_choices(facts(qk_norm=False), contracts) == {"step": "eager", "linear": "y"}
+    ring = {"linear=x": "choice.step == 'compiled'"}
+    waits = linear.model_copy(update={"decision_requires": ring})
+    assert default_choices(facts(), (step, waits)) == {"step": "eager", "linear": "y"}, "they wait for each other"
 
 
 @pytest.mark.parametrize(
