@@ -42,6 +42,7 @@ FRAGMENTS = (
     fragment("decoder-1", "decoder", "platform.count == 1"),
     fragment("weights-bf16", "weights", "model.weights == 'bf16' and not model.attention_bias"),
 )
+ROPE_2 = contract("rope-2", status="draft", applies_to="model.rope_type == 'b'")
 TEST = TestContract(id="t", contract="linear", stage="execution", level="L1", gate="g", text="x")
 PLATFORM = Platform(id="cpu", title="t", accelerator="cpu", dtypes=(), applies_to="platform.accelerator == 'cpu'")
 
@@ -158,6 +159,40 @@ def test_several_devices_need_a_row_of_the_parallelism_table() -> None:
     way = ROWS["parallelism"].model_copy(update={"status": "verified", "applies_to": "platform.count == 2"})
     assert isinstance(way, Parallelism)
     assert gaps(cover(facts(count=2), parallelism=[way])) == [("parallel partition", "decoder")]
+
+
+def test_a_way_to_spread_a_model_serves_only_numbers_of_devices_that_divide_it() -> None:
+    way = ROWS["parallelism"].model_copy(update={"status": "verified", "applies_to": "", "degree": ""})
+    assert isinstance(way, Parallelism)
+    spread = ("divides", "heads"), ("divides_or_copies", "kv_heads")
+    assert all(name in getattr(way, field) for field, name in spread)
+    for heads, kv_heads, count, fits in (
+        (8, 2, 2, True), (8, 2, 4, True), (8, 2, 8, True), (8, 3, 2, False), (9, 3, 3, True), (9, 3, 2, False),
+    ):  # fmt: skip
+        target = facts(heads=heads, kv_heads=kv_heads, count=count)
+        found = [gap.subject for gap in cover(target, parallelism=[way]).gaps]
+        assert (f"{count} devices" not in found) == fits, (heads, kv_heads, count)
+    (gap, *_) = cover(facts(heads=9, kv_heads=3, count=2), parallelism=[way]).gaps
+    assert "2 devices don't divide heads, which is 9" in gap.detail
+    other = way.model_copy(update={"id": "b", "degree": "platform.count == 4"})
+    assert "2 devices" in [gap.subject for gap in cover(facts(heads=8, count=2), parallelism=[other]).gaps]
+
+
+def test_a_draft_that_no_gap_names_is_a_gap_itself() -> None:
+    draft = contract("paging", "cache.py", status="draft", applies_to="workload.batch > 1")
+    knowledge = Knowledge(
+        {c.id: c for c in CONTRACTS}, {f.id: f for f in FRAGMENTS}, drafts={"paging": draft, "rope-2": ROPE_2}
+    )
+    served = coverage(facts(), knowledge, families(), [PLATFORM], [TEST])
+    assert (served.gaps, served.percent) == ((), 100.0)
+    (gap,) = coverage(facts(batch=2), knowledge, families(), [PLATFORM], [TEST]).gaps
+    assert (gap.kind, gap.subject) == ("model structure", "paging")
+    assert gap.detail == "contract paging describes it and is a draft: no gate has run it"
+    (gap,) = coverage(facts(rope_type="b"), knowledge, families(), [PLATFORM], [TEST]).gaps
+    assert gap.subject == "rope", "what a gap names is none of its own"
+    assert gap.detail.endswith(
+        "model.rope_type is 'b'; contract rope-2 describes it and is a draft: no gate has run it"
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

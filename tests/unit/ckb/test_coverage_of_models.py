@@ -128,11 +128,17 @@ def knowledge() -> Knowledge:
     return read_knowledge()
 
 
+def seed_platforms() -> list[Platform]:
+    return [row for row in seed()["platforms"] if isinstance(row, Platform)]
+
+
+def seed_tests() -> list[TestContract]:
+    return [row for row in seed()["test_contracts"] if isinstance(row, TestContract)]
+
+
 def covered(model: ModelFacts) -> Coverage:
-    platforms = [row for row in seed()["platforms"] if isinstance(row, Platform)]
-    tests = [row for row in seed()["test_contracts"] if isinstance(row, TestContract)]
     target = Facts(model=model, platform=PLATFORM, workload=WORKLOAD)
-    return coverage(target, knowledge(), families(), platforms, tests)
+    return coverage(target, knowledge(), families(), seed_platforms(), seed_tests())
 
 
 def test_every_config_is_in_one_table() -> None:
@@ -387,3 +393,14 @@ def test_every_kind_of_model_can_be_spread_over_two_devices_and_some_over_eight(
     assert {name for name in READ if not fits(name, 8)} == {
         "smollm2-135m", "qwen2.5-0.5b", "qwen2.5-7b", "gemma-3-1b", "olmo-hybrid-7b",
     }  # fmt: skip
+
+
+def test_a_workload_of_many_requests_names_the_framework_that_it_needs() -> None:
+    for kind in ("batch", "poisson", "ramp"):
+        workload = WORKLOAD.model_copy(update={"kind": kind, "batch": 8})
+        target = Facts(model=read("qwen3-8b")[1], platform=PLATFORM, workload=workload)
+        needs = coverage(target, knowledge(), families(), seed_platforms(), seed_tests()).needs
+        found = {need.subject: need for need in needs if need.gaps}
+        assert found.keys() == {"engine", "scheduler"}
+        framework = {"memory-pool", "slot-kv-cache", "request-life-cycle", "batch-scheduler", "model-executor"}
+        assert framework | {"batch-sampler"} == set(found["engine"].described_by)
