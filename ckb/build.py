@@ -14,7 +14,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ckb.errors import UserError
-from ckb.knowledge_files import KNOWLEDGE, Knowledge, read_contract, read_fragment, read_text_row, read_yaml_row
+from ckb.knowledge_files import (
+    KNOWLEDGE,
+    Knowledge,
+    of_status,
+    read_contract,
+    read_fragment,
+    read_text_row,
+    read_yaml_row,
+)
 from ckb.records import Contract, Fragment, Row
 from ckb.schemas import Experience, Guide, ModelFamily, Parallelism, Platform, TestContract
 from ckb.storage import Place
@@ -101,12 +109,13 @@ def ensure_store(root: Place, knowledge: Path = KNOWLEDGE) -> Store:
 
 
 def read_knowledge_at(store: Store, version: Version = None) -> Knowledge:
-    """What generation may use, from the store at one pinned version: the verified rows."""
+    """What generation may use, from the store at one pinned version: the verified rows; and the drafts beside them."""
     number = store.state(version).version
-    contracts = {c.id: c for c in store.rows(Contract, number) if c.usable}
-    fragments = {f.id: f for f in store.rows(Fragment, number) if f.usable}
+    contracts = {c.id: c for c in store.rows(Contract, number)}
+    fragments = {f.id: f for f in store.rows(Fragment, number)}
     experience = tuple(e for e in store.rows(Experience, number) if e.usable)
-    return Knowledge(contracts, fragments, number, experience)
+    verified, drafts = of_status(contracts, "verified"), of_status(contracts, "draft")
+    return Knowledge(verified, of_status(fragments, "verified"), number, experience, drafts)
 
 
 def _changed(rows: Sequence[Row], stored: Mapping[str, Row]) -> Iterator[Row]:

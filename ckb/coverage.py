@@ -6,23 +6,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ckb.facts import FACT_NAMES, WEIGHT_BYTES, Facts
+from ckb.choices import default_choices
+from ckb.drafts import Drafts, applies, described
+from ckb.facts import Facts
 from ckb.gaps import Gap, GapKind
 from ckb.knowledge_files import Knowledge
+from ckb.missing import BY_MODULE, why
+from ckb.partition import hindrances, nearest
 from ckb.predicate import Predicate
 from ckb.records import STAGES, Choice, Contract, Fragment, Row
 from ckb.schemas import ModelFamily, Parallelism, Platform, TestContract
 from ckb.schemas.models import TEXT_CONFIG
 
 R = TypeVar("R", bound=Row)
+Rule = Contract | Fragment
 
-BY_MODULE: dict[str, GapKind] = {
-    "kernels.py": "operator",
-    "weights.py": "weight mapping",
-    "model.py": "model structure",
-    "cache.py": "model structure",
-}
-"""What it means that a contract of a module has no fragment; `operator` for every other module."""
+WEIGHTS = "model.weights"
+NO_FORMAT = ""
+"""A format in which nothing is stored: what asks for no other one is not for the format that is."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Need:
     covered_by: tuple[str, ...]
     """Ids of the rows that serve it."""
     gaps: tuple[Gap, ...] = ()
+    described_by: tuple[str, ...] = ()
+    """Ids of draft contracts that describe what is missing."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,9 @@ class Coverage:
     def document(self) -> dict[str, object]:
         """The table for machines: plain values that JSON holds."""
         needs = [
-            {"what": n.what, "subject": n.subject, "covered_by": list(n.covered_by), "gaps": [dict(g) for g in n.gaps]}
-            for n in self.needs
+            {"what": need.what, "subject": need.subject, "gaps": [dict(gap) for gap in need.gaps]}
+            | {"covered_by": list(need.covered_by), "described_by": list(need.described_by)}
+            for need in self.needs
         ]
         return {"percent": self.percent, "covered": not self.gaps, "needs": needs}
 
@@ -87,32 +91,21 @@ def coverage(
     choices = default_choices(facts, usable.contracts.values())
     models = list(models)
     test_ids = {test.id for test in tests if test.status == "verified"}
-    needs = [_model(facts, models, unmapped), _weights(facts), _platform(facts, platforms)]
-    if facts.platform.count > 1:
-        needs.append(_parallelism(facts, parallelism))
+    every = [*usable.contracts.values(), *knowledge.drafts.values()]
+    drafts = Drafts.in_force(knowledge.drafts.values(), facts, choices | default_choices(facts, every))
     contracts, dangling = needed_contracts(facts, usable.contracts, choices)
     ids = {contract.id for contract in contracts}
-    rows: list[Contract | Fragment] = [*contracts, *(f for f in usable.fragments.values() if f.contract in ids)]
-    needs += [_feature(name, facts, models, rows, choices) for name in facts.model.features]
-    needs += [_contract(contract, facts, usable, choices, test_ids) for contract in contracts]
-    return Coverage((*needs, *dangling))
-
-
-def default_choices(facts: Facts, contracts: Iterable[Contract]) -> dict[str, Choice]:
-    """Each decision's first option that is open to these facts; a decision without any is left out."""
-    contracts = list(contracts)
-    choices: dict[str, Choice] = {}
-    for _ in contracts:  # a condition may ask about another contract's decision: as many rounds as it takes
-        before = len(choices)
-        for contract in contracts:
-            for name, options in contract.decisions.items():
-                requires = {option: contract.decision_requires.get(f"{name}={option}", "") for option in options}
-                open_to = [option for option in options if _applies(requires[option], facts, choices)]
-                if open_to:
-                    choices.setdefault(name, open_to[0])
-        if len(choices) == before:
-            break
-    return choices
+    filed = [fragment for fragment in usable.fragments.values() if fragment.contract in ids]
+    rules: list[Rule] = [*contracts, *filed]
+    in_force = [rule for rule in rules if applies(rule.applies_to, facts, choices)]
+    reading = _reading(facts, rules, choices)
+    needs = [_model(facts, models, unmapped), _weights(facts, reading, drafts), _platform(facts, platforms)]
+    if facts.platform.count > 1:
+        needs.append(_parallelism(facts, parallelism, drafts))
+    needs += [_feature(name, facts, models, in_force, choices, drafts) for name in facts.model.features]
+    needs += [_contract(contract, facts, usable, choices, test_ids, drafts) for contract in contracts]
+    named = {id for need in needs for id in need.described_by}
+    return Coverage((*needs, *dangling, *(_only_described(draft) for draft in drafts.others(named))))
 
 
 def needed_contracts(
@@ -122,7 +115,7 @@ def needed_contracts(
 
     A required contract that other choices would bring in is none of these: it is not needed under the present ones.
     """
-    applying = {id: c for id, c in contracts.items() if _applies(c.applies_to, facts, choices)}
+    applying = {id: c for id, c in contracts.items() if applies(c.applies_to, facts, choices)}
     required = {id: contract.id for contract in applying.values() for id in contract.requires if id not in applying}
     dangling = []
     for id, by in sorted(required.items()):
@@ -136,10 +129,6 @@ def needed_contracts(
         gap = Gap(kind=kind, subject=id, detail=f"contract {by} requires it, and it {why}")
         dangling.append(Need("contract", id, (), (gap,)))
     return sorted(applying.values(), key=lambda c: (STAGES.index(c.stage), c.module, c.order, c.id)), dangling
-
-
-def _applies(predicate: str, facts: Facts, choices: Mapping[str, Choice]) -> bool:
-    return not Predicate(predicate).failing(facts, choices)
 
 
 def _usable(rows: Mapping[str, R]) -> dict[str, R]:
@@ -179,38 +168,53 @@ def _feature(
     name: str,
     facts: Facts,
     models: Iterable[ModelFamily],
-    rows: Iterable[Contract | Fragment],
+    in_force: Iterable[Rule],
     choices: Mapping[str, Choice],
+    drafts: Drafts,
 ) -> Need:
     """A feature is served by the contract of its name, and by what is in force only because the model has it."""
     others = tuple(feature for feature in facts.model.features if feature != name)
     without = facts.model_copy(update={"model": facts.model.model_copy(update={"features": others})})
-    serving = tuple(
-        row.id
-        for row in rows
-        if _applies(row.applies_to, facts, choices)
-        and (not _applies(row.applies_to, without, choices) or (row.id == name and isinstance(row, Contract)))
-    )
-    if serving:
+    named = tuple(row.id for row in in_force if row.id == name and isinstance(row, Contract))
+    only_for = tuple(row.id for row in in_force if not applies(row.applies_to, without, choices))
+    if serving := named or only_for:
         return Need("feature", name, serving)
     known = [feature for family in _families(facts, models) for feature in (*family.features, TEXT_CONFIG)]
     feature = next((feature for feature in known if feature.name == name), None)
-    detail = f"no contract or fragment is for it: {feature.text}" if feature else "no models row says what it is"
+    ids = drafts.only_for(name, without)
+    who = described(ids) or "no contract or fragment is for it"
+    detail = f"{who}: {feature.text}" if feature else "no models row says what it is"
     kind: GapKind = feature.kind if feature else "model structure"
-    return Need("feature", name, (), (Gap(kind=kind, subject=name, detail=detail),))
+    return Need("feature", name, (), (Gap(kind=kind, subject=name, detail=detail),), ids)
 
 
-def _weights(facts: Facts) -> Need:
+def _reading(facts: Facts, rows: Iterable[Rule], choices: Mapping[str, Choice]) -> tuple[str, ...]:
+    """Ids of the rows that are for this format of weights: what of the model's structure keeps them from serving is
+    another gap."""
+    otherwise = facts.model_copy(update={"model": facts.model.model_copy(update={"weights": NO_FORMAT})})
+
+    def is_for(row: Rule) -> bool:
+        here, there = (Predicate(row.applies_to).failing(f, choices) for f in (facts, otherwise))
+        other = {name for part in here for name in part.names()}
+        structure = WEIGHTS not in other and all(name.startswith("model.") for name in other)
+        return structure and any(WEIGHTS in part.names() for part in there)
+
+    return tuple(row.id for row in rows if is_for(row))
+
+
+def _weights(facts: Facts, reading: tuple[str, ...], drafts: Drafts) -> Need:
     stored = facts.model.weights
-    if stored in WEIGHT_BYTES:
-        return Need("weights", stored, (stored,))
-    detail = f"the checkpoint stores its matrices as {stored}; known are {', '.join(WEIGHT_BYTES)}"
-    return Need("weights", stored, (), (Gap(kind="weight format", subject=stored, detail=detail),))
+    if reading:
+        return Need("weights", stored, reading)
+    ids = drafts.naming([WEIGHTS])
+    who = described(ids) or "no contract or fragment is for that"
+    gap = Gap(kind="weight format", subject=stored, detail=f"the checkpoint stores its matrices as {stored}; {who}")
+    return Need("weights", stored, (), (gap,), ids)
 
 
 def _platform(facts: Facts, platforms: Iterable[Platform]) -> Need:
     machine = facts.platform
-    about = [p for p in platforms if p.status != "deprecated" and _applies(p.applies_to, facts, {})]
+    about = [p for p in platforms if p.status != "deprecated" and applies(p.applies_to, facts, {})]
     rows = tuple(p.id for p in about if p.status == "verified")
     if rows:
         return Need("platform", machine.name, rows)
@@ -221,54 +225,52 @@ def _platform(facts: Facts, platforms: Iterable[Platform]) -> Need:
     return Need("platform", machine.name, (), (Gap(kind="platform backend", subject=machine.name, detail=detail),))
 
 
-def _parallelism(facts: Facts, parallelism: Iterable[Parallelism]) -> Need:
-    count = str(facts.platform.count)
-    rows = tuple(p.id for p in parallelism if p.status == "verified" and _applies(p.applies_to, facts, {}))
-    if rows:
-        return Need("parallelism", count, rows)
+def _parallelism(facts: Facts, parallelism: Iterable[Parallelism], drafts: Drafts) -> Need:
+    count = facts.platform.count
+    live = [row for row in parallelism if row.status != "deprecated"]
+    against = {row.id: hindrances(row, facts) for row in live}
+    if rows := tuple(row.id for row in live if row.status == "verified" and not against[row.id]):
+        return Need("parallelism", str(count), rows)
+    alone = facts.model_copy(update={"platform": facts.platform.model_copy(update={"count": 1})})
+    ids = drafts.only_for("", alone)
     detail = f"no row of the parallelism table spreads this model over {count} devices"
-    return Need("parallelism", count, (), (Gap(kind="parallel partition", subject=f"{count} devices", detail=detail),))
+    if about := [row.id for row in live if not against[row.id]]:
+        detail = described(about, "row")
+    elif live:
+        near = nearest(live, facts).id
+        detail += f"; the nearest, {near}, does not: {' and '.join(against[near])}"
+    parts = "; ".join(filter(None, (detail, described(ids))))
+    gap = Gap(kind="parallel partition", subject=f"{count} devices", detail=parts)
+    return Need("parallelism", str(count), (), (gap,), ids)
+
+
+def _only_described(draft: Contract) -> Need:
+    """A draft that the facts ask for and that no other gap has named."""
+    gap = Gap(kind=BY_MODULE.get(draft.module, "operator"), subject=draft.id, detail=described((draft.id,)))
+    return Need("contract", draft.id, (), (gap,), (draft.id,))
 
 
 def _contract(
-    contract: Contract, facts: Facts, knowledge: Knowledge, choices: Mapping[str, Choice], tests: set[str]
+    contract: Contract,
+    facts: Facts,
+    knowledge: Knowledge,
+    choices: Mapping[str, Choice],
+    tests: set[str],
+    drafts: Drafts,
 ) -> Need:
-    gaps = []
+    gaps: list[Gap] = []
+    ids: tuple[str, ...] = ()
     filed = [fragment for fragment in knowledge.fragments.values() if fragment.contract == contract.id]
-    served = tuple(fragment.id for fragment in filed if _applies(fragment.applies_to, facts, choices))
+    served = tuple(fragment.id for fragment in filed if applies(fragment.applies_to, facts, choices))
     if contract.module and not served:  # without a module it is the whole engine that fulfils the contract
-        gaps.append(_why(contract, facts, filed, choices))
+        gap, names = why(contract, facts, filed, choices)
+        ids = drafts.naming(names)
+        detail = "; ".join(filter(None, (gap.detail, described(ids))))
+        gaps.append(gap.model_copy(update={"detail": detail}))
     for name in contract.decisions.keys() - choices.keys():
         detail = f"none of the options {contract.decisions[name]} of {name} is open to this Target"
         gaps.append(Gap(kind=BY_MODULE.get(contract.module, "operator"), subject=contract.id, detail=detail))
     if contract.test not in tests:
         detail = f"its test {contract.test!r} is not among the test contracts"
         gaps.append(Gap(kind="test", subject=contract.id, detail=detail))
-    return Need("contract", contract.id, served, tuple(gaps))
-
-
-def _why(contract: Contract, facts: Facts, filed: Sequence[Fragment], choices: Mapping[str, Choice]) -> Gap:
-    """Why no fragment serves a contract, from the conditions that the nearest one fails."""
-    kind = BY_MODULE.get(contract.module, "operator")
-    if not filed:
-        return Gap(kind=kind, subject=contract.id, detail="no fragment is filed under this contract")
-    failing = {fragment.id: Predicate(fragment.applies_to).failing(facts, choices) for fragment in filed}
-    nearest = min(failing, key=lambda id: len(failing[id]))
-    names = sorted(name for part in failing[nearest] for name in part.names())
-    values = [f"{name} is {facts.lookup(name)!r}" for name in names if name in FACT_NAMES]
-    conditions = " and ".join(part.text for part in failing[nearest])
-    detail = f"the nearest of {len(filed)} fragments, {nearest}, is for {conditions}; {', '.join(values)}"
-    return Gap(kind=_kind(names, kind), subject=contract.id, detail=detail)
-
-
-def _kind(names: Sequence[str], default: GapKind) -> GapKind:
-    """What it means that conditions on these facts don't hold."""
-    if "model.weights" in names:
-        return "weight format"
-    if any(name.startswith("model.") for name in names):
-        return "weight mapping" if default == "weight mapping" else "model structure"
-    if "platform.count" in names:
-        return "parallel partition"
-    if any(name.startswith("platform.") for name in names):
-        return "platform backend"
-    return default
+    return Need("contract", contract.id, served, tuple(gaps), ids)

@@ -1,7 +1,8 @@
 """Reads the seed knowledge: front matter and text of contracts, front matter and code of fragments."""
 
 import ast
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from ckb.errors import UserError
-from ckb.records import Contract, Fragment, Row
+from ckb.records import Contract, Fragment, Row, Status
 from ckb.schemas.experience import Experience
 
 R = TypeVar("R", bound=Row)
@@ -33,6 +34,8 @@ class Knowledge:
     """Version of the store that it was read from; 0 is the seed files themselves."""
     experience: tuple[Experience, ...] = ()
     """What was learned and is not tentative: it says where to look next, never what is right."""
+    drafts: dict[str, Contract] = field(default_factory=dict)
+    """Contracts that no gate has run: coverage names them in its gaps, and nothing else sees them."""
 
 
 def read_contract(path: Path) -> Contract:
@@ -98,7 +101,8 @@ def split_imports(source: str, path: Path) -> tuple[list[str], str]:
 
 
 def read_knowledge(root: Path = KNOWLEDGE) -> Knowledge:
-    """All contracts and fragments below `root`. Raises KnowledgeFileError for a bad file or a dangling reference."""
+    """What generation may use of the files below `root`. Raises KnowledgeFileError for a bad file or a dangling
+    reference."""
     contracts = {c.id: c for c in map(read_contract, sorted((root / "contracts").glob("*.md")))}
     fragments = {f.id: f for f in map(read_fragment, sorted((root / "fragments").glob("*.py")))}
     for fragment in fragments.values():
@@ -108,7 +112,14 @@ def read_knowledge(root: Path = KNOWLEDGE) -> Knowledge:
         for name in contract.requires:
             if name not in contracts:
                 raise KnowledgeFileError(f"contract {contract.id}: requires the unknown contract {name!r}")
-    return Knowledge(contracts, fragments)
+    return Knowledge(
+        of_status(contracts, "verified"), of_status(fragments, "verified"), drafts=of_status(contracts, "draft")
+    )
+
+
+def of_status(rows: Mapping[str, R], status: Status) -> dict[str, R]:
+    """The rows of one status, by id."""
+    return {id: row for id, row in rows.items() if row.status == status}
 
 
 def _mapping(path: Path, text: str) -> dict[str, Any]:

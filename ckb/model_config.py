@@ -165,9 +165,16 @@ def config_format(config: Mapping[str, Any]) -> str:
 
 
 def quantisation(config: Mapping[str, Any]) -> str | None:
-    """The method by which a config.json says that the matrices were quantised."""
+    """The method by which a config.json says that the matrices were quantised, with what tells its layouts apart."""
     how = config.get("quantization_config")
-    return str(how.get("quant_method", "quantised")) if isinstance(how, dict) else None
+    if not isinstance(how, dict):
+        return None
+    method = str(how.get("quant_method", "quantised"))
+    if method == "fp8" and not how.get("weight_block_size"):
+        return "fp8-tensor"  # one scale a tensor, where `fp8` is one for each block
+    if method == "compressed-tensors":
+        return f"{method} {how.get('format')}"
+    return f"{method} {how['bits']} bits" if "bits" in how else method
 
 
 def _look_up(source: ConfigField, config: Mapping[str, Any]) -> Any:

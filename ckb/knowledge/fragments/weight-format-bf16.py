@@ -1,7 +1,7 @@
 # ---
 # contract: weight-format
 # title: Two bfloat16 weights in each 32-bit lane
-# applies_to: model.weights == 'bf16' or workload.dtype == 'bfloat16'
+# applies_to: model.weights == 'bf16' or (model.weights == 'fp32' and workload.dtype == 'bfloat16')
 # ---
 import torch
 

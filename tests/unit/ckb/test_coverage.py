@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from ckb.build import read_seed
-from ckb.coverage import Coverage, coverage, default_choices
+from ckb.choices import default_choices
+from ckb.coverage import Coverage, coverage
 from ckb.facts import Facts
 from ckb.knowledge_files import Knowledge, read_knowledge
 from ckb.records import Contract, Fragment
@@ -41,6 +42,7 @@ FRAGMENTS = (
     fragment("decoder-1", "decoder", "platform.count == 1"),
     fragment("weights-bf16", "weights", "model.weights == 'bf16' and not model.attention_bias"),
 )
+ROPE_2 = contract("rope-2", status="draft", applies_to="model.rope_type == 'b'")
 TEST = TestContract(id="t", contract="linear", stage="execution", level="L1", gate="g", text="x")
 PLATFORM = Platform(id="cpu", title="t", accelerator="cpu", dtypes=(), applies_to="platform.accelerator == 'cpu'")
 
@@ -78,13 +80,26 @@ def test_a_decision_may_depend_on_another_one_in_any_order() -> None:
     assert default_choices(facts(), (first, last)) == {"a": 2, "b": 5}
 
 
+def test_a_better_option_waits_for_the_decision_that_it_asks_about() -> None:
+    step = contract(
+        "a-step", decisions={"step": ("compiled", "eager")}, decision_requires={"step=compiled": "choice.linear == 'x'"}
+    )
+    linear = contract("linear", decisions={"linear": ("x", "y")}, decision_requires={"linear=x": "model.qk_norm"})
+    for contracts in ((step, linear), (linear, step)):
+        assert default_choices(facts(qk_norm=True), contracts) == {"step": "compiled", "linear": "x"}
+        assert default_choices(facts(qk_norm=False), contracts) == {"step": "eager", "linear": "y"}
+    ring = {"linear=x": "choice.step == 'compiled'"}
+    waits = linear.model_copy(update={"decision_requires": ring})
+    assert default_choices(facts(), (step, waits)) == {"step": "eager", "linear": "y"}, "they wait for each other"
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
         ({"rope_type": "llama3"}, [("model structure", "rope")]),
         ({"isa": ("sse2",)}, [("platform backend", "packing")]),
         ({"attention_bias": True}, [("weight mapping", "weights")]),
-        ({"weights": "fp32"}, [("weight format", "weights")]),
+        ({"weights": "fp32"}, [("weight format", "fp32"), ("weight format", "weights")]),
         ({"weights": "fp8"}, [("weight format", "fp8"), ("weight format", "weights")]),
         ({"count": 2}, [("parallel partition", "2 devices"), ("parallel partition", "decoder")]),
         ({"model_type": "gemma3"}, [("model structure", "LlamaForCausalLM")]),
@@ -104,7 +119,7 @@ def test_what_the_facts_ask_for_in_vain_is_a_typed_gap(
         ("decoder-1", [("model structure", "decoder")]),
         ("rope", [("operator", "rope")]),
         ("packing", [("operator", "packing")]),
-        ("weights-bf16", [("weight mapping", "weights")]),
+        ("weights-bf16", [("weight format", "bf16"), ("weight mapping", "weights")]),
     ],
 )
 def test_a_row_that_is_taken_out_is_missed_by_name(without: str, expected: list[tuple[str, str]]) -> None:
@@ -122,10 +137,11 @@ def test_missing_tests_tensors_and_options_are_gaps() -> None:
     assert set(gaps(cover(facts(), tests=[]))) == {("test", c) for c in cover(facts()).contracts}
     assert gaps(cover(facts(), unmapped=("model.extra",))) == [("weight mapping", "model.extra")]
     closed = contract("closed", decisions={"x": (1,)}, decision_requires={"x=1": "model.qk_norm"}, module="")
-    found = coverage(facts(), Knowledge({"closed": closed}, {}), families(), [PLATFORM], [TEST])
+    reader = contract("reader", module="", applies_to="model.weights == 'bf16'")
+    found = coverage(facts(), Knowledge({"closed": closed, "reader": reader}, {}), families(), [PLATFORM], [TEST])
     assert gaps(found) == [("operator", "closed")]
     needs_qk = contract("attention", module="", requires=("norms",))
-    rows = {"attention": needs_qk, "norms": CONTRACTS[3]}
+    rows = {"attention": needs_qk, "norms": CONTRACTS[3], "reader": reader}
     found = coverage(facts(), Knowledge(rows, {}), families(), [PLATFORM], [TEST])
     assert gaps(found) == [("model structure", "norms")]
     assert "applies only if model.qk_norm" in found.gaps[0].detail
@@ -143,6 +159,40 @@ def test_several_devices_need_a_row_of_the_parallelism_table() -> None:
     way = ROWS["parallelism"].model_copy(update={"status": "verified", "applies_to": "platform.count == 2"})
     assert isinstance(way, Parallelism)
     assert gaps(cover(facts(count=2), parallelism=[way])) == [("parallel partition", "decoder")]
+
+
+def test_a_way_to_spread_a_model_serves_only_numbers_of_devices_that_divide_it() -> None:
+    way = ROWS["parallelism"].model_copy(update={"status": "verified", "applies_to": "", "degree": ""})
+    assert isinstance(way, Parallelism)
+    spread = ("divides", "heads"), ("divides_or_copies", "kv_heads")
+    assert all(name in getattr(way, field) for field, name in spread)
+    for heads, kv_heads, count, fits in (
+        (8, 2, 2, True), (8, 2, 4, True), (8, 2, 8, True), (8, 3, 2, False), (9, 3, 3, True), (9, 3, 2, False),
+    ):  # fmt: skip
+        target = facts(heads=heads, kv_heads=kv_heads, count=count)
+        found = [gap.subject for gap in cover(target, parallelism=[way]).gaps]
+        assert (f"{count} devices" not in found) == fits, (heads, kv_heads, count)
+    (gap, *_) = cover(facts(heads=9, kv_heads=3, count=2), parallelism=[way]).gaps
+    assert "2 devices don't divide heads, which is 9" in gap.detail
+    other = way.model_copy(update={"id": "b", "degree": "platform.count == 4"})
+    assert "2 devices" in [gap.subject for gap in cover(facts(heads=8, count=2), parallelism=[other]).gaps]
+
+
+def test_a_draft_that_no_gap_names_is_a_gap_itself() -> None:
+    draft = contract("paging", "cache.py", status="draft", applies_to="workload.batch > 1")
+    knowledge = Knowledge(
+        {c.id: c for c in CONTRACTS}, {f.id: f for f in FRAGMENTS}, drafts={"paging": draft, "rope-2": ROPE_2}
+    )
+    served = coverage(facts(), knowledge, families(), [PLATFORM], [TEST])
+    assert (served.gaps, served.percent) == ((), 100.0)
+    (gap,) = coverage(facts(batch=2), knowledge, families(), [PLATFORM], [TEST]).gaps
+    assert (gap.kind, gap.subject) == ("model structure", "paging")
+    assert gap.detail == "contract paging describes it and is a draft: no gate has run it"
+    (gap,) = coverage(facts(rope_type="b"), knowledge, families(), [PLATFORM], [TEST]).gaps
+    assert gap.subject == "rope", "what a gap names is none of its own"
+    assert gap.detail.endswith(
+        "model.rope_type is 'b'; contract rope-2 describes it and is a draft: no gate has run it"
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -15,12 +15,13 @@ from ckb.facts import Facts, ModelFacts
 from ckb.gaps import GapError
 from ckb.knowledge_files import Knowledge, read_knowledge
 from ckb.model_config import find_model, model_facts
+from ckb.partition import hindrances
 from ckb.predicate import Predicate
 from ckb.records import Row
-from ckb.schemas import ModelFamily, Platform, TestContract
+from ckb.schemas import ModelFamily, Parallelism, Platform, TestContract
 from ckb.schemas.models import TEXT_CONFIG
 from ckb.shards import CheckpointError
-from ckb.tensor_names import parameters
+from ckb.tensor_names import expected_tensors, parameters
 from tests.unit.ckb.samples import PLATFORM, WORKLOAD, facts, families
 
 CONFIGS = Path(__file__).parent / "configs"
@@ -127,11 +128,17 @@ def knowledge() -> Knowledge:
     return read_knowledge()
 
 
+def seed_platforms() -> list[Platform]:
+    return [row for row in seed()["platforms"] if isinstance(row, Platform)]
+
+
+def seed_tests() -> list[TestContract]:
+    return [row for row in seed()["test_contracts"] if isinstance(row, TestContract)]
+
+
 def covered(model: ModelFacts) -> Coverage:
-    platforms = [row for row in seed()["platforms"] if isinstance(row, Platform)]
-    tests = [row for row in seed()["test_contracts"] if isinstance(row, TestContract)]
     target = Facts(model=model, platform=PLATFORM, workload=WORKLOAD)
-    return coverage(target, knowledge(), families(), platforms, tests)
+    return coverage(target, knowledge(), families(), seed_platforms(), seed_tests())
 
 
 def test_every_config_is_in_one_table() -> None:
@@ -267,3 +274,133 @@ def test_the_table_is_written_for_machines() -> None:
     assert (document["percent"], document["covered"]) == (found.percent, False)
     (rope,) = (need for need in document["needs"] if need["subject"] == "rope")
     assert rope["gaps"] == [{"kind": MODEL, "subject": "rope", "detail": found.gaps[0].detail}]
+
+
+CLASSES = {
+    "llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "gemma3_text", "gpt_oss", "qwen3_5_text", "qwen3_5_moe_text",
+    "olmo_hybrid", "deepseek_v3",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READ)
+def test_every_gap_of_a_model_names_the_draft_that_describes_it(name: str) -> None:
+    needs = covered(read(name)[1]).needs
+    for need in needs:
+        if need.gaps:
+            assert need.described_by, need
+            assert set(need.described_by) <= knowledge().drafts.keys()
+            (gap,) = need.gaps
+            assert all(id in gap.detail for id in need.described_by)
+            assert "draft: no gate has run it" in gap.detail or "drafts: no gate has run them" in gap.detail
+    asked = {need.subject for need in needs if need.what == "feature"}
+    assert asked == set(read(name)[1].features)
+
+
+def test_all_classes_of_models_are_among_the_configs() -> None:
+    assert {read(name)[1].model_type for name in READ} == CLASSES
+
+
+@pytest.mark.parametrize(
+    ("how", "stored", "draft"),
+    [
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8", "weights-fp8-block"),
+        ({"quant_method": "fp8", "activation_scheme": "static"}, "fp8-tensor", "weights-fp8-tensor"),
+        ({"quant_method": "fbgemm_fp8"}, "fbgemm_fp8", "weights-fp8-tensor"),
+        ({"quant_method": "mxfp4"}, "mxfp4", "weights-mxfp4"),
+        ({"quant_method": "gptq", "bits": 4}, "gptq 4 bits", "weights-int4-group"),
+        ({"quant_method": "awq", "bits": 4}, "awq 4 bits", "weights-int4-group"),
+        ({"quant_method": "gptq", "bits": 3}, "gptq 3 bits", ""),
+        (
+            {"quant_method": "compressed-tensors", "format": "int-quantized"},
+            "compressed-tensors int-quantized",
+            "weights-int8-channel",
+        ),
+        (
+            {"quant_method": "compressed-tensors", "format": "float-quantized"},
+            "compressed-tensors float-quantized",
+            "weights-fp8-tensor",
+        ),
+        ({"quant_method": "compressed-tensors"}, "compressed-tensors None", ""),
+    ],
+)
+def test_a_weight_format_is_named_so_exactly_that_one_draft_describes_it(
+    how: dict[str, Any], stored: str, draft: str
+) -> None:
+    model = find_model(config("qwen3-8b") | {"quantization_config": how}, families())
+    found = covered(model_facts(CONFIGS, model))
+    (need,) = (need for need in found.needs if need.what == "weights")
+    assert (need.subject, need.described_by) == (stored, (draft,) if draft else ())
+    assert need.gaps[0].kind == FORMAT
+    assert (draft or "no contract or fragment is for that") in need.gaps[0].detail
+
+
+@pytest.mark.parametrize("compiler", ["g++", None])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_which_weight_formats_are_covered_follows_from_the_rows_alone(dtype: str, compiler: str | None) -> None:
+    def formats(rows: Knowledge) -> set[str]:
+        names = ("bf16", "fp32", "F16", "fp8", "mxfp4", "another")
+        found = (coverage(facts(weights=n, dtype=dtype, compiler=compiler), rows, families(), [], []) for n in names)
+        every = [need for table in found for need in table.needs if need.what == "weights"]
+        return {need.subject for need in every if not need.gaps}
+
+    assert formats(knowledge()) == {"bf16", "fp32"}
+    reader = "weight-format-bf16" if compiler else "linear-torch"
+    without = {id: row for id, row in knowledge().fragments.items() if id != reader}
+    left = {"fp32"} if compiler and dtype == "float32" else set()
+    assert formats(Knowledge(knowledge().contracts, without)) == left
+    more = knowledge().fragments[reader].model_copy(update={"id": "f16", "applies_to": "model.weights == 'F16'"})
+    grown = Knowledge(knowledge().contracts, {**knowledge().fragments, "f16": more})
+    assert formats(grown) == {"bf16", "fp32", "F16"}
+
+
+@cache
+def stored_shapes(name: str) -> dict[str, tuple[int, ...]]:
+    """Name pattern of the models table -> shape, of every tensor of a config."""
+    family, model = read(name)
+    every = expected_tensors(family, model).items()
+    layers = {re.sub(r"layers\.\d+", "layers.{layer}", tensor): found.shape for tensor, found in every}
+    return {re.sub(r"experts\.\d+", "experts.{expert}", tensor): shape for tensor, shape in layers.items()}
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+@pytest.mark.parametrize("name", READ)
+def test_each_tensor_of_a_model_has_its_part_in_every_way_to_spread_it(name: str, count: int) -> None:
+    target = Facts(model=read(name)[1], platform=PLATFORM.model_copy(update={"count": count}), workload=WORKLOAD)
+    ways = [row for row in seed()["parallelism"] if isinstance(row, Parallelism)]
+    fitting = [way for way in ways if not hindrances(way, target)]
+    for way in fitting:
+        axes = {part.tensor: part.axis for part in way.partitions}
+        assert len(axes) == len(way.partitions), f"{way.id} cuts a tensor twice"
+        assert stored_shapes(name).keys() <= axes.keys(), way.id
+        for tensor, shape in stored_shapes(name).items():
+            if len(shape) == 2 and axes[tensor] in ("rows", "heads", "columns"):
+                assert shape[axes[tensor] == "columns"] % count == 0, (way.id, tensor)
+    (need,) = (n for n in coverage(target, knowledge(), families(), [], [], ways).needs if n.what == "parallelism")
+    (gap,) = need.gaps
+    assert (gap.kind, gap.subject) == ("parallel partition", f"{count} devices")
+    assert all(way.id in gap.detail for way in fitting)
+    assert {"process-group", "all-reduce", "row-parallel"} <= set(need.described_by)
+    if not fitting:
+        assert re.search(r"don't divide \w+, which is \d+|neither divides the other", gap.detail)
+
+
+def test_every_kind_of_model_can_be_spread_over_two_devices_and_some_over_eight() -> None:
+    def fits(name: str, count: int) -> bool:
+        target = Facts(model=read(name)[1], platform=PLATFORM.model_copy(update={"count": count}), workload=WORKLOAD)
+        return any(not hindrances(way, target) for way in seed()["parallelism"] if isinstance(way, Parallelism))
+
+    assert {read(name)[1].model_type for name in READ if fits(name, 2)} == CLASSES
+    assert {name for name in READ if not fits(name, 8)} == {
+        "smollm2-135m", "qwen2.5-0.5b", "qwen2.5-7b", "gemma-3-1b", "olmo-hybrid-7b",
+    }  # fmt: skip
+
+
+def test_a_workload_of_many_requests_names_the_framework_that_it_needs() -> None:
+    for kind in ("batch", "poisson", "ramp"):
+        workload = WORKLOAD.model_copy(update={"kind": kind, "batch": 8})
+        target = Facts(model=read("qwen3-8b")[1], platform=PLATFORM, workload=workload)
+        needs = coverage(target, knowledge(), families(), seed_platforms(), seed_tests()).needs
+        found = {need.subject: need for need in needs if need.gaps}
+        assert found.keys() == {"engine", "scheduler"}
+        framework = {"memory-pool", "slot-kv-cache", "request-life-cycle", "batch-scheduler", "model-executor"}
+        assert framework | {"batch-sampler"} == set(found["engine"].described_by)

@@ -26,10 +26,10 @@ QWEN3 = CONFIG | {
 def test_facts_come_from_the_config_and_the_headers(tmp_path: Path) -> None:
     found = read_checkpoint(write_checkpoint(tmp_path / "m"), families())
     facts = found.facts
-    assert (facts.model_type, facts.layers, facts.heads, facts.kv_heads, facts.head_dim) == ("llama", 2, 2, 1, 4)
+    assert (facts.model_type, facts.layers, facts.heads, facts.kv_heads, facts.head_dim) == ("llama", 2, 2, 1, 16)
     assert (facts.rope_theta, facts.rope_type, facts.norm_eps) == (50000.0, "default", 1e-5)
     assert (facts.tied_head, facts.qk_norm, facts.weights) == (True, False, "bf16")
-    assert facts.parameters == 80 + 2 * (2 * 8 + 64 + 32 + 32 + 64 + 3 * 96) + 8
+    assert facts.parameters == 80 + 2 * (2 * 8 + 256 + 128 + 128 + 256 + 3 * 96) + 8
     assert facts.eos_tokens == (2,)
     assert len(found.tensors) == 20
     assert (found.ignored, found.unmapped) == ((), ())
@@ -160,7 +160,8 @@ def test_shards_are_read_through_their_index(tmp_path: Path) -> None:
 
 
 def test_another_weight_format_is_named_and_its_tensors_are_not_judged(tmp_path: Path) -> None:
-    folder = write_checkpoint(tmp_path / "m", CONFIG | {"quantization_config": {"quant_method": "fp8"}})
+    how = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    folder = write_checkpoint(tmp_path / "m", CONFIG | {"quantization_config": how})
     assert read_checkpoint(folder, families()).facts.weights == "fp8"
     assert read_checkpoint(write_checkpoint(tmp_path / "n", dtype="F16"), families()).facts.weights == "F16"
     mixed = safetensors({"model.embed_tokens.weight": (10, 8)}, "F32")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ckb.build import ensure_store
+from ckb.build import ensure_store, read_knowledge_at
 from ckb.errors import UserError
 from ckb.predicate import PredicateError
 from ckb.records import Contract, FailureMode, Fragment, Function, Row, Tensor
@@ -188,7 +188,7 @@ def test_the_seed_is_found_by_what_its_titles_say(tmp_path: Path) -> None:
     search = Search(store)
     missed = [
         row.id
-        for row in store.rows(Contract)
+        for row in read_knowledge_at(store).contracts.values()
         if row.id not in [h.row.id for h in search.find(Query(words=row.title, table="contracts", limit=3))]
     ]
     assert missed == []

@@ -56,7 +56,7 @@ def test_a_plan_covers_every_stage_and_each_contract_has_its_test(plan: Plan) ->
 def test_a_plan_holds_the_targets_numbers(plan: Plan) -> None:
     cache = next(contract for contract in plan.contracts if contract.id == "kv-cache")
     keys = next(function for function in cache.interface if function.name == "KVCache.keys")
-    assert keys.returns[0].shape == (str(CONFIG["num_key_value_heads"]), "length", "4")
+    assert keys.returns[0].shape == (str(CONFIG["num_key_value_heads"]), "length", "16")
     assert [(s.prompt_tokens, s.new_tokens) for s in plan.scenarios] == [(4, 8), (8, 8)]
     assert plan.facts.workload.max_context == 16
     assert (plan.metric, plan.direction, plan.unit) == ("tpot_ms", "min", "ms")
