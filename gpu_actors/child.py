@@ -15,7 +15,8 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from gpu_actors.sandbox import FORBIDDEN_PACKAGES, REPLY_FD, REQUEST_FD, Confinement, Sandbox, site_folders
+from gpu_actors.readable import FORBIDDEN_PACKAGES, site_folders
+from gpu_actors.sandbox import REPLY_FD, REQUEST_FD, Confinement, Sandbox
 
 DRIVERS = Path(__file__).parent / "drivers"
 ENGINE = DRIVERS / "engine.py"

@@ -73,7 +73,8 @@ def confinement(
     cuda = engine.facts.platform.accelerator == "cuda"
     return Confinement(
         mode=engine.sandbox,
-        read=(Path(engine.tree_dir), Path(engine.checkpoint), *also_read),
+        read=(Path(engine.tree_dir), *also_read),
+        data=(Path(engine.checkpoint),),
         write=(kernels,),
         environment={"XDG_CACHE_HOME": str(kernels), "TRITON_CACHE_DIR": str(kernels / "triton"), **environment},
         memory_bytes=engine.max_memory_bytes,

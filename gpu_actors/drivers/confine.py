@@ -1,6 +1,6 @@
 """Confines itself as a JSON specification says, reports what took effect, and becomes the given command.
 
-    python -I -S confine.py '{"argv": [...], "read": [...], ...}'
+    python -I -S confine.py SPECIFICATION.json      # which it removes: {"argv": [...], "read": [...], ...}
 
 Stand-alone: standard library only. Two processes: a watcher that stays outside the namespaces and ends the whole
 group when its own parent is gone, and the confined one. The layers, each used where the kernel allows it:
@@ -226,7 +226,9 @@ def watch(pid: int) -> int:
 
 
 def main() -> None:
-    spec = json.loads(sys.argv[1])
+    with open(sys.argv[1], encoding="utf-8") as file:  # noqa: PTH123
+        spec = json.load(file)
+    os.unlink(sys.argv[1])  # noqa: PTH108
     report = spec["report"]
     set_limits(spec["limits"])
     namespaces = enter_namespaces() if spec["confine"] else ()

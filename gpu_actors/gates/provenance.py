@@ -7,7 +7,7 @@ from ckb.audit import violations
 from ckb.fingerprints import copied_spans
 from ckb.hashing import tree_files, tree_sha256
 from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
-from gpu_actors.sandbox import FORBIDDEN_PACKAGES
+from gpu_actors.readable import FORBIDDEN_PACKAGES
 
 LINE_LIMIT = 1200
 

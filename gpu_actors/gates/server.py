@@ -6,7 +6,7 @@ from typing import Any
 
 from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.integration import MESSAGES, numbers
-from gpu_actors.sandbox import FORBIDDEN_PACKAGES, site_folders
+from gpu_actors.readable import FORBIDDEN_PACKAGES, site_folders
 
 TEXT = "The river runs down from the hills and"
 MAX_TOKENS = 8

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_actors import processes, sandbox
+from gpu_actors import processes
 from gpu_actors.sandbox import Confinement, Sandbox, wait_for
 
 ATTEMPTS = """
@@ -177,16 +177,6 @@ time.sleep(60)
         while child.peak_rss_bytes < 200 << 20 and time.monotonic() < deadline:
             time.sleep(0.02)
         assert 200 << 20 <= child.peak_rss_bytes < 300 << 20, child.output
-
-
-def test_a_reference_may_use_what_transformers_imports_where_it_is_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("transformers", "accelerate", "vllm"):
-        (tmp_path / name).mkdir()
-    monkeypatch.setattr(sandbox, "site_folders", lambda: (tmp_path,))
-    assert sandbox.reference_packages() == (tmp_path / "transformers", tmp_path / "accelerate")
-    assert sandbox.readable_packages() == ()
 
 
 def test_a_user_namespace_that_is_granted_and_good_for_nothing_is_not_entered() -> None:
