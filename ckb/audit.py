@@ -51,6 +51,8 @@ class Violation:
     file: str
     line: int
     what: str
+    unreadable: bool = False
+    """It does not parse: there is nothing else to say of it."""
 
 
 def imports_of(source: str) -> list[Import]:
@@ -81,9 +83,9 @@ def source_violations(source: str, file: str, allowed: Collection[str] = ()) -> 
         module = Module(source)
         found = [*_import_violations(module, file, allowed), *_use_violations(module)]
     except (SyntaxError, ValueError) as error:
-        return [Violation(file, getattr(error, "lineno", None) or 0, f"does not parse: {error}")]
+        return [Violation(file, getattr(error, "lineno", None) or 0, f"does not parse: {error}", unreadable=True)]
     except (RecursionError, MemoryError):  # what the parser, or a walk over its tree, says of a tower of brackets
-        return [Violation(file, 0, "does not parse: it is nested too deep")]
+        return [Violation(file, 0, "does not parse: it is nested too deep", unreadable=True)]
     return [Violation(file, line, what) for line, what in sorted(set(found))]
 
 

@@ -29,8 +29,10 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 UNTIMED = {"OMP_WAIT_POLICY": "PASSIVE"}
 """Environment of children whose speed is not measured: threads that spin at a barrier while their partner waits for a
 processor make a run beside others up to ten times slower than threads that sleep."""
-REQUEST_FD, REPLY_FD = "{request}", "{reply}"
-"""Words of a command line that stand for the numbers of the two protocol pipes."""
+REQUEST_FD, REPLY_FD, WATCH_FD = "{request}", "{reply}", "{watch}"
+"""Words of a command line that stand for the numbers of the two protocol pipes, and of the one on which a child's watch
+tells of violations (drivers/watch.py)."""
+PIPES = (REQUEST_FD, REPLY_FD, WATCH_FD, "report")
 OUTPUT_KEPT = 64 * 1024
 OUTPUT_LIMIT = 64 * 1024**2
 PROCESS_LIMIT = 256
@@ -49,6 +51,8 @@ class Confinement:
     """Readable but for Python sources: the checkpoint."""
     write: tuple[Path, ...] = ()
     """Writable beside the private folder: the tree's own kernel cache."""
+    operators: tuple[str, ...] = ()
+    """Operator libraries that the candidate's code may import beside what every engine may."""
     environment: dict[str, str] = field(default_factory=dict)
     memory_bytes: int = 0
     """Limit of the tree's resident memory; 0 is the machine's memory."""
@@ -116,10 +120,11 @@ class Sandbox:
     def _start(self, argv: list[str], confinement: Confinement) -> None:
         request_read, self.request_fd = os.pipe()
         self.reply_fd, reply_write = os.pipe()
+        self.watch_fd, watch_write = os.pipe()
         report_read, report_write = os.pipe()
-        passed = (request_read, reply_write, report_write)
+        passed = (request_read, reply_write, watch_write, report_write)
         spec = self.private / "confine.json"  # which grows with what is installed, and an argument may not
-        told = self._specification(argv, confinement, request_read, reply_write, report_write)
+        told = self._specification(argv, confinement, dict(zip(PIPES, passed, strict=True)))
         spec.write_text(json.dumps(told), encoding="utf-8")
         try:
             self._process = subprocess.Popen(
@@ -150,9 +155,7 @@ class Sandbox:
         self.pid: int = applied["pid"]
         self.isolation = describe(applied, confinement)
 
-    def _specification(
-        self, argv: list[str], confinement: Confinement, request: int, reply: int, report: int
-    ) -> dict[str, object]:
+    def _specification(self, argv: list[str], confinement: Confinement, pipes: dict[str, int]) -> dict[str, object]:
         limited = confinement.mode != "none"
         grants = [readable.readable_system(), *map(readable.without_python, confinement.data)] if limited else []
         listed = [*readable.site_folders(), *(path for _, paths in grants for path in paths)]
@@ -161,15 +164,15 @@ class Sandbox:
         devices = [path for pattern in confinement.devices for path in glob.glob(pattern)]  # noqa: PTH207
         limits = {"file_bytes": confinement.file_bytes, "open_files": confinement.open_files}
         return {
-            "argv": [{REQUEST_FD: str(request), REPLY_FD: str(reply)}.get(part, part) for part in argv],
+            "argv": [str(pipes.get(part, part)) for part in argv],
             "confine": limited,
             "read": [str(path.resolve()) for path in read],
             "list": [str(path) for path in listed],
             "write": [str(self.private), *(str(p.resolve()) for p in confinement.write), *DEVICES, *devices],
             "limits": {**limits, "cpu_seconds": confinement.cpu_seconds} if limited else {},
             "port": self.port,
-            "report": report,
-            "keep": [request, reply],
+            "report": pipes["report"],
+            "keep": [fd for name, fd in pipes.items() if name != "report"],
         }
 
     @property
@@ -220,7 +223,7 @@ class Sandbox:
         self._process.wait()
 
     def _close_pipes(self) -> None:
-        for fd in (self.request_fd, self.reply_fd):
+        for fd in (self.request_fd, self.reply_fd, self.watch_fd):
             os.close(fd)
         if self._process.stdout:
             self._process.stdout.close()

@@ -270,6 +270,34 @@ def test_a_tree_with_a_copied_function_is_rejected_unread_with_each_span_named(w
     spans = [int(line) for line in re.findall(r"model\.py:(\d+)-\d+ is in transformers", verdict.failures[0].summary)]
     assert len(spans) >= 2
     assert min(spans) > text.count("\n")
+    assert [(row.kind, row.line) for row in verdict.violations] == [("copied", line) for line in spans]
+
+
+READS = """from pathlib import Path
+    try:
+        next(Path("/usr").rglob("*.py")).read_text()
+    except PermissionError:
+        pass"""
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "gate", "kind", "fields"),
+    [
+        ("listed", "import transformers", "audit", "static", ONE_STAGE),
+        ("reads", READS, "watched", "read", ONE_STAGE),
+        ("reads_at_last", READS, "watched", "read", {"stages": ("acceptance",), "levels": ("L3",)}),
+    ],
+)
+def test_each_violation_is_a_row_of_the_verdict_whatever_level_was_asked_for(
+    work: Path, name: str, code: str, gate: str, kind: str, fields: dict[str, object]
+) -> None:
+    """What a tree tries and gets over is a violation too: nothing else of it fails."""
+    verdict = verify(work, name, "llama", setup_that(code), **({"levels": ("L0", "L1")} | fields))
+    assert not verdict.passed
+    assert [(row.candidate, row.gate, row.kind, row.file) for row in verdict.violations] == [
+        ("c", gate, kind, "kernels.py")
+    ], lines(verdict)
+    assert verdict.violations[0].line > 1
 
 
 def test_a_stage_whose_gates_would_all_fall_away_is_our_fault_and_raises(work: Path) -> None:
