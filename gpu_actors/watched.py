@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from ckb.audit import ENGINE_LIBRARIES
+from ckb.audit_tables import ENGINE_LIBRARIES
 from ckb.frameworks import OPERATOR_LIBRARIES
 from ckb.violations import Violation, ViolationKind
 from gpu_actors.sandbox import Confinement
