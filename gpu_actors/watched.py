@@ -19,7 +19,8 @@ def rules(forbidden: tuple[str, ...], confinement: Confinement) -> dict[str, Any
         return None
     return {
         "forbidden": list(forbidden),
-        "allowed": [*sorted(ENGINE_LIBRARIES), *confinement.operators, "driver"],
+        # what torch.compile generates lies where the candidate may write, and imports triton whatever a Target lists
+        "allowed": [*sorted(ENGINE_LIBRARIES), "triton", *confinement.operators, "driver"],
         "parts": [f"{name}.{part}" for name, parts in OPERATOR_LIBRARIES.items() for part in parts],
         "writable": [str(path) for path in confinement.write],
     }
