@@ -4,10 +4,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from ckb.violations import Violation
+from gpu_actors.benchmarker import Entrant
 from gpu_actors.child import ENGINE, Child, ChildFailure
 from gpu_actors.gates import provenance
 from gpu_actors.gates.base import Finding, Subject
@@ -128,6 +130,25 @@ def test_every_import_is_recorded_and_the_mark_shows_that_the_pipe_is_open(child
     assert "colorsys" in reply.value("imports", list[str])
     child.told.read()
     assert "n1" in child.told.marks
+
+
+class Timed(NamedTuple):
+    """An arm's runner, as far as its watch goes."""
+
+    child: Child
+
+
+def test_an_arm_that_tries_it_while_it_is_timed_is_wrong(child: Child) -> None:
+    told(child)
+    entrant = Entrant("r1-c0", Timed(child), engine=True)  # type: ignore[arg-type]
+    child.told.violations.clear()
+    entrant.look_at_the_watch()
+    assert (entrant.status, entrant.violations) == ("OK", ())
+    child.call("attempt", 60.0, code="import vllm.timed")
+    entrant.look_at_the_watch()
+    assert entrant.status == "WRONG"
+    assert entrant.detail == "violation: imports vllm.timed, which is forbidden in an engine's process"
+    assert [(v.candidate, v.gate, v.kind) for v in entrant.result().violations] == [("r1-c0", "benchmark", "runtime")]
 
 
 def pipe_of(child: Child) -> str:
