@@ -8,40 +8,39 @@ a violation itself.
 """
 
 import ast
+import re
 import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ENGINE_LIBRARIES = frozenset({"torch", "safetensors", "tokenizers", "jinja2", "starlette", "uvicorn", "numpy"})
-"""What every engine may stand on, besides the standard library."""
-FRAMEWORKS = frozenset({"transformers", "vllm", "sglang", "lmdeploy", "tensorrt_llm", "mlc_llm"})
-"""Inference frameworks and model code: forbidden whatever a Target lists."""
-OURS = frozenset({"swarm", "roles", "ckb", "gpu_actors", "benchmarks", "enginesmith"})
-SERVER_ONLY = frozenset({"subprocess", "socket", "socketserver"})
-"""Modules that only server.py may import."""
-EXECUTES = frozenset({"exec", "eval", "compile", "builtins.exec", "builtins.eval", "builtins.compile"})
-STARTS = ("os.system", "os.popen", "os.exec", "os.spawn", "os.posix_spawn", "os.fork", "pty.spawn")
-TAMPERS = frozenset({"sys.path", "sys.modules", "sys.meta_path", "sys.path_hooks", "__builtins__", "builtins.__dict__"})
-LOADS = (
-    "builtins", "importlib.util", "importlib.machinery", "imp", "runpy", "zipimport", "pkgutil", "pickle", "marshal",
-    "shelve", "code", "codeop", "timeit", "pydoc", "doctest", "cProfile", "profile", "pdb", "bdb", "trace",
-)  # fmt: skip
-"""Modules that import by path, or run what a text or data says."""
-BY_NAME = ("ctypes.cdll.", "ctypes.pydll.")
-"""`ctypes.cdll.name` and `ctypes.cdll[name]` load a shared object."""
-DYNAMIC = frozenset({"__import__", "builtins.__import__", "importlib.import_module", "importlib.__import__"})
-LIBRARIES = ("CDLL", "PyDLL", "WinDLL", "OleDLL", "cdll.LoadLibrary", "pydll.LoadLibrary")
-NATIVE = frozenset({f"ctypes.{name}" for name in LIBRARIES} | {"torch.ops.load_library", "torch.classes.load_library"})
-COMPILED = frozenset({".so", ".pyd", ".pyc", ".pyo", ".dylib", ".dll", ".a", ".o", ".pth", ".zip", ".whl", ".egg"})
+from ckb.audit_module import Import, Module, within
+from ckb.audit_tables import (
+    BUILDS,
+    BY_NAME,
+    COMPILED,
+    DYNAMIC,
+    ENGINE_LIBRARIES,
+    EXECUTES,
+    FILES_OF,
+    LOADS,
+    LOADS_CODE,
+    NAMESPACES,
+    NATIVE,
+    NATIVE_CALLS,
+    NATIVE_SOURCE,
+    OURS,
+    PACKAGES,
+    PROCESSES,
+    SENSITIVE,
+    SERVER_ONLY,
+    STARTS,
+    TAMPERS,
+    UNPICKLES,
+)
+from ckb.frameworks import framework_part
 
-
-@dataclass(frozen=True)
-class Import:
-    """One import, as written; relative ones keep their dots."""
-
-    module: str
-    line: int
+NATIVE_CALL = re.compile(rf"(?<![\w.:>])(?:{'|'.join(NATIVE_CALLS)})\s*[(<&]|py::|pybind11::|std::filesystem|fstream")
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,8 @@ class Violation:
     file: str
     line: int
     what: str
+    unreadable: bool = False
+    """It does not parse: there is nothing else to say of it."""
 
 
 def imports_of(source: str) -> list[Import]:
@@ -81,47 +82,113 @@ def source_violations(source: str, file: str, allowed: Collection[str] = ()) -> 
         module = Module(source)
         found = [*_import_violations(module, file, allowed), *_use_violations(module)]
     except (SyntaxError, ValueError) as error:
-        return [Violation(file, getattr(error, "lineno", None) or 0, f"does not parse: {error}")]
+        return [Violation(file, getattr(error, "lineno", None) or 0, f"does not parse: {error}", unreadable=True)]
     except (RecursionError, MemoryError):  # what the parser, or a walk over its tree, says of a tower of brackets
-        return [Violation(file, 0, "does not parse: it is nested too deep")]
+        return [Violation(file, 0, "does not parse: it is nested too deep", unreadable=True)]
     return [Violation(file, line, what) for line, what in sorted(set(found))]
 
 
-def _import_violations(module: "Module", file: str, allowed: Collection[str]) -> Iterator[tuple[int, str]]:
+def _import_violations(module: Module, file: str, allowed: Collection[str]) -> Iterator[tuple[int, str]]:
     for found in module.imports:
         top = found.module.split(".")[0]
         if not top:
             if found.module.startswith(".."):
                 yield found.line, f"imports {found.module}, which is outside of the engine"
-        elif top in FRAMEWORKS:
-            yield found.line, f"imports {found.module}: an inference framework"
+        elif part := framework_part(found.module):
+            whose = "an inference framework" if part == top else f"{part} is a framework's part of an operator library"
+            yield found.line, f"imports {found.module}: {whose}"
         elif top in OURS:
             yield found.line, f"imports {found.module}: an engine runs without Enginesmith"
         elif top in SERVER_ONLY and file != "server.py":
             yield found.line, f"imports {found.module}, which only server.py may"
-        elif any(found.module == name or found.module.startswith(f"{name}.") for name in LOADS):
+        elif within(found.module, LOADS):
             yield found.line, f"imports {found.module}, which can run code that this audit does not see"
+        elif within(found.module, PROCESSES):
+            yield found.line, f"imports {found.module}, whose processes nothing watches"
+        elif top.startswith("_") and top not in ("__future__", "_thread"):
+            yield found.line, f"imports {found.module}, an inside of the interpreter"
+        elif found.star:
+            yield found.line, f"imports all names of {found.module}: which ones can't be audited"
         elif top not in sys.stdlib_module_names and top not in ENGINE_LIBRARIES and top not in allowed:
             yield found.line, f"imports {found.module}, which the Target's operators do not list"
 
 
-def _use_violations(module: "Module") -> Iterator[tuple[int, str]]:
-    for name, line in module.names:
-        if name in EXECUTES:
-            yield line, f"uses {name}: code that can't be audited"
-        elif name in TAMPERS:
-            yield line, f"uses {name}: it changes what an import finds"
-        elif name.startswith(STARTS):
-            yield line, f"uses {name}: it starts another program"
-        elif name.startswith(BY_NAME) and name not in NATIVE:
-            yield line, f"uses {name}: it loads a shared object by its name"
-        elif name in DYNAMIC and line not in module.constant_imports:
-            yield line, f"uses {name} other than with a constant name"
+def _use_violations(module: Module) -> Iterator[tuple[int, str]]:
+    for whole, line in module.names:
+        for name in module.seen_as(whole):
+            if what := _what_is_wrong_with(name, foreign=whole.split(".")[0] in module.foreign):
+                yield line, f"uses {name}: {what}"
+            elif name in DYNAMIC and line not in module.constant_imports:
+                yield line, f"uses {name} other than with a constant name"
+        inner, _, last = whole.rpartition(".")
+        if last in FILES_OF and inner in module.foreign:
+            yield line, f"uses {whole}: where another package lies, and what is in it"
+    for name, line in module.insides:
+        yield line, f"uses {name}: from there every module can be reached"
+    yield from _handed_on(module)
+    yield from _call_violations(module)
+    yield from _text_violations(module)
+
+
+def _what_is_wrong_with(name: str, *, foreign: bool) -> str:
+    """`foreign`: it begins with a module; a variable may be called `code` or `profile`."""
+    if name in EXECUTES:
+        return "code that can't be audited"
+    if name in TAMPERS:
+        return "it changes what an import finds, or tells where it is found"
+    if name.startswith(STARTS):
+        return "it starts another program"
+    if name.startswith(LOADS_CODE) or (foreign and within(name, LOADS)):
+        return "it loads a program from a file"
+    if name.startswith(BY_NAME) and name not in NATIVE:
+        return "it loads a shared object by its name"
+    return ""
+
+
+def _handed_on(module: Module) -> Iterator[tuple[int, str]]:
+    """Modules, and functions that find by a text, used other than in place."""
+    for node in module.values:
+        name = module.dotted(node)
+        if name in SENSITIVE and name in module.foreign:
+            yield node.lineno, f"hands on the module {name}: what is taken from it can't be audited"
+        elif name in ("getattr", "operator.attrgetter") or name in NAMESPACES:
+            yield node.lineno, f"hands on {name}: what it finds can't be audited"
+
+
+def _call_violations(module: Module) -> Iterator[tuple[int, str]]:
     for call in module.calls:
-        loader = module.dotted(call.func)
+        function = module.dotted(call.func)
         arguments = [*call.args[:1], *(keyword.value for keyword in call.keywords)]
-        if loader in NATIVE and any(_constant_text(argument) for argument in arguments):
-            yield call.lineno, f"loads a shared object by a constant path with {loader}: it may load only what it built"
+        keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+        if function in NATIVE:
+            if any(_constant_text(argument) for argument in arguments):
+                yield call.lineno, f"loads a shared object by a constant path with {function}: only what it built"
+            if not arguments or any(isinstance(a, ast.Constant) and a.value is None for a in arguments):
+                yield call.lineno, f"opens its own process with {function}"
+        elif function in BUILDS:
+            inside = (node for argument in arguments for node in ast.walk(argument) if isinstance(node, ast.Constant))
+            if any(str(node.value).startswith(("/", "..", "~/")) and "\n" not in str(node.value) for node in inside):
+                yield call.lineno, f"builds with {function} what lies outside of the engine"
+        elif function in UNPICKLES:
+            word, value = ("weights_only", True) if function.startswith("torch") else ("allow_pickle", False)
+            given = keywords.get(word, ast.Constant(value=False))  # which numpy leaves out, and older torch did
+            if not isinstance(given, ast.Constant) or given.value is not value:
+                yield call.lineno, f"uses {function} without {word}={value}: it runs what the data says"
+        elif function in ("getattr", "setattr", "delattr") and len(call.args) > 1:
+            if module.dotted(call.args[0]) in module.foreign and _constant_text(call.args[1]) is None:
+                yield call.lineno, f"uses {function} on a module other than with a constant name"
+        elif function in NAMESPACES and not (function == "vars" and call.args):
+            yield call.lineno, f"uses {function}(): names that this audit does not see"
+
+
+def _text_violations(module: Module) -> Iterator[tuple[int, str]]:
+    """What constant texts say: folders of packages, and C++ that does more than compute."""
+    for text, line in module.texts:
+        if found := next((word for word in PACKAGES if word in text), ""):
+            yield line, f"names {found}, where other packages lie"
+        if any(word in text for word in NATIVE_SOURCE) or line in module.native_lines:
+            for match in NATIVE_CALL.finditer(text):
+                yield line + text.count("\n", 0, match.start()), f"its C++ uses {match[0].strip(' (<&')}"
 
 
 def _constant_text(node: ast.expr) -> str | None:
@@ -132,74 +199,3 @@ def _constant_text(node: ast.expr) -> str | None:
         case ast.Call(args=[ast.expr() as inner]):
             return _constant_text(inner)
     return None
-
-
-class Module:
-    """What one module imports, names and calls, with the aliases that it made resolved."""
-
-    def __init__(self, source: str):
-        """Raises SyntaxError."""
-        tree = ast.parse(source)
-        nodes = list(ast.walk(tree))
-        self.imports: list[Import] = []
-        self._aliases: dict[str, str] = {}
-        for node in nodes:
-            self._statement(node)
-        self._assignments(nodes)
-        self.calls = [node for node in nodes if isinstance(node, ast.Call)]
-        self.constant_imports: set[int] = set()
-        for call in self.calls:
-            self._dynamic(call)
-        self.imports.sort(key=lambda found: found.line)
-        self.names = [
-            (name, node.lineno)
-            for node in nodes
-            if isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call) and (name := self.dotted(node))
-        ]
-
-    def dotted(self, node: ast.expr) -> str | None:
-        """`importlib.import_module` for `il.import_module` after `import importlib as il`, and so on."""
-        match node:
-            case ast.Name(id=name):
-                return self._aliases.get(name, name)
-            case ast.Attribute(value=value, attr=attr):
-                base = self.dotted(value)
-                return f"{base}.{attr}" if base else None
-            case ast.Subscript(value=value, slice=ast.Constant(value=str(attr))):
-                base = self.dotted(value)
-                return f"{base}.{attr}" if base else None
-            case ast.Call(func=ast.Name(id="getattr"), args=[value, ast.Constant(value=str(attr)), *_]):
-                base = self.dotted(value)
-                return f"{base}.{attr}" if base else None
-        return None
-
-    def _statement(self, node: ast.AST) -> None:
-        match node:
-            case ast.Import(names=names):
-                for item in names:
-                    self.imports.append(Import(item.name, node.lineno))
-                    if item.asname:
-                        self._aliases[item.asname] = item.name
-            case ast.ImportFrom(module=module, names=names, level=level):
-                base = "." * level + (module or "")
-                self.imports.append(Import(base, node.lineno))
-                for item in names:
-                    self._aliases[item.asname or item.name] = f"{base}.{item.name}"
-                    if f"{base}.{item.name}" in LOADS:
-                        self.imports.append(Import(f"{base}.{item.name}", node.lineno))
-
-    def _assignments(self, nodes: list[ast.AST]) -> None:
-        """`run = exec` makes an alias too."""
-        for node in nodes:
-            match node:
-                case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                    target = self.dotted(value)
-                    if target in EXECUTES | DYNAMIC | NATIVE:
-                        self._aliases[name] = str(target)
-
-    def _dynamic(self, call: ast.Call) -> None:
-        if self.dotted(call.func) in DYNAMIC and call.args:
-            name = call.args[0]
-            if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                self.imports.append(Import(name.value, call.lineno))
-                self.constant_imports.add(call.func.lineno)

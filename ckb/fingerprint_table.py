@@ -79,21 +79,21 @@ class Merged:
 
 def read_release(path: Path) -> Release:
     """Raises UserError for what is no release, or of a project without globs, or holds none of their files."""
-    members = _members(path)
-    name, version = _name_and_version(path, members)
+    held = members(path)
+    name, version = name_and_version(path, held)
     if name not in GLOBS:
         raise UserError(f"{path} is {name} {version}; GLOBS of ckb/fingerprint_table.py has {', '.join(GLOBS)}")
     files = {}
-    for member, data in members.items():
+    for member, data in held.items():
         inner = _inside(PurePosixPath(member), name)
         if inner and any(fnmatchcase(inner, glob) for glob in GLOBS[name]):
             files[f"{name}/{inner}"] = data.decode("utf-8", errors="replace")
     if not files:
-        raise UserError(f"none of the {len(members)} files of {path} is one of {name}'s {', '.join(GLOBS[name])}")
+        raise UserError(f"none of the {len(held)} files of {path} is one of {name}'s {', '.join(GLOBS[name])}")
     return Release(name, version, dict(sorted(files.items())))
 
 
-def _members(path: Path) -> dict[str, bytes]:
+def members(path: Path) -> dict[str, bytes]:
     """Python files and metadata of an archive or an installed package, by their path in it."""
     if path.is_dir():
         infos = path.parent.glob(f"{path.name}-*.dist-info/METADATA")
@@ -113,7 +113,7 @@ def _wanted(name: str) -> bool:
     return name.endswith((".py", ".dist-info/METADATA", "/PKG-INFO"))
 
 
-def _name_and_version(path: Path, members: Mapping[str, bytes]) -> tuple[str, str]:
+def name_and_version(path: Path, members: Mapping[str, bytes]) -> tuple[str, str]:
     heads = [name for name in members if not name.endswith(".py")]
     if not heads:
         raise UserError(f"{path} has neither METADATA nor PKG-INFO among its {len(members)} files")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks import prompts
+from ckb.violations import Violation
 from gpu_actors import processes
 from gpu_actors.arms import CHECKED_POSITIONS, EngineRunner, HuggingFaceRunner, Runner, fault
 from gpu_actors.child import ChildFailure
@@ -48,6 +49,15 @@ class Entrant:
     load_s: float = 0.0
     said: list[tuple[int, list[int], list[int]]] = field(default_factory=list)
     """Group, prompt and tokens of each generation of the right length."""
+    violations: tuple[Violation, ...] = ()
+
+    def look_at_the_watch(self) -> None:
+        """An engine that behaved in its gates may try while it is timed what it must not."""
+        told = self.runner.child.told
+        told.read()
+        self.violations = told.rows(self.name, "benchmark")
+        if self.violations:
+            self.status, self.detail = "WRONG", f"violation: {self.violations[0].what}"
 
     def drop(self, failure: ChildFailure) -> None:
         self.status = "TIMEOUT" if failure.kind == "TIMEOUT" else "CRASHED"
@@ -60,6 +70,7 @@ class Entrant:
             detail=self.detail,
             load_s=self.load_s,
             peak_rss_bytes=self.runner.child.sandbox.peak_rss_bytes,
+            violations=self.violations,
         )
 
 
@@ -84,6 +95,8 @@ class Benchmarker:
                 for scenario in self.job.scenarios:
                     self._measure(scenario)
                 self._check_outputs()
+                for entrant in self._entrants:
+                    entrant.look_at_the_watch()
             finally:
                 for entrant in self._entrants:
                     entrant.runner.child.close()

@@ -15,7 +15,9 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from gpu_actors.sandbox import FORBIDDEN_PACKAGES, REPLY_FD, REQUEST_FD, Confinement, Sandbox, site_folders
+from gpu_actors.readable import FORBIDDEN_PACKAGES, site_folders
+from gpu_actors.sandbox import REPLY_FD, REQUEST_FD, WATCH_FD, Confinement, Sandbox
+from gpu_actors.watched import Told, rules
 
 DRIVERS = Path(__file__).parent / "drivers"
 ENGINE = DRIVERS / "engine.py"
@@ -99,12 +101,15 @@ class Child:
         setup = {
             "driver": str(driver),
             "packages": [str(folder) for folder in site_folders()],
-            "forbidden": list(forbidden),
+            "watch": rules(forbidden, confinement),
         }
-        argv = [sys.executable, "-I", "-S", "-B", str(DRIVERS / "main.py"), REQUEST_FD, REPLY_FD, json.dumps(setup)]
+        python = [sys.executable, "-I", "-S", "-B", str(DRIVERS / "main.py")]
+        argv = [*python, REQUEST_FD, REPLY_FD, json.dumps(setup), WATCH_FD]
         self.started_ns = time.perf_counter_ns()
         self.sandbox = Sandbox(argv, confinement)
         os.set_blocking(self.sandbox.request_fd, False)
+        self.told = Told(self.sandbox.watch_fd)
+        """What its watch says of it."""
         self._buffer = bytearray()
         self._requests = 0
         self.alive = True
@@ -116,6 +121,7 @@ class Child:
         self.close()
 
     def close(self) -> None:
+        self.told.read()
         self.alive = False
         self.sandbox.close()
 

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from ckb.facts import Facts, Frozen
 from ckb.records import Stage
+from ckb.violations import Violation
 
 Level = Literal["L0", "L1", "L2", "L3"]
 Acceptance = Literal["screen", "full", "fresh"]
@@ -77,6 +78,16 @@ class GateResult(Frozen):
     """Expected and found, with the numbers."""
     seconds: float
     evidence: tuple[EvidenceFile, ...] = Field(min_length=1)
+    violations: tuple[Violation, ...] = ()
+    """Rows of the zero-reference rule. One that passed has none."""
+
+    @model_validator(mode="after")
+    def a_violation_is_a_failure(self) -> "GateResult":
+        if self.violations and self.status == "PASS":
+            raise ValueError(
+                f"{self.gate} passed with {len(self.violations)} violation(s), the first: {self.violations[0].what}"
+            )
+        return self
 
 
 class Verdict(Frozen):
@@ -107,6 +118,10 @@ class Verdict(Frozen):
     @property
     def failures(self) -> tuple[GateResult, ...]:
         return tuple(g for g in self.gates if g.status != "PASS")
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        return tuple(violation for gate in self.gates for violation in gate.violations)
 
 
 class Arm(Frozen):
@@ -190,6 +205,8 @@ class ArmResult(Frozen):
     """Start of the process to ready, kernel build included; 0 where that was not measured (BenchmarkJob.startup)."""
     peak_rss_bytes: int = 0
     """Largest sum of the process tree's resident sets, load included."""
+    violations: tuple[Violation, ...] = ()
+    """What the arm's process tried that no engine may."""
 
 
 class Benchmark(Frozen):

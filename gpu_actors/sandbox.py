@@ -22,25 +22,17 @@ from pathlib import Path
 from typing import IO, Literal
 
 from ckb.errors import UserError
-from gpu_actors import processes
+from gpu_actors import processes, readable
 
 CONFINE = Path(__file__).parent / "drivers" / "confine.py"
-REFERENCE_PACKAGES = ("transformers", "accelerate", "peft", "optimum")
-"""What a reference stands on: transformers, and what it imports of these where they are installed."""
-FORBIDDEN_PACKAGES = (
-    *REFERENCE_PACKAGES, "vllm", "sglang", "tensorrt_llm", "mlx_lm", "llama_cpp", "ctransformers", "exllamav2",
-    "lmdeploy", "ray", "litellm", "swarm", "roles", "ckb", "gpu_actors", "benchmarks",
-)  # fmt: skip
-"""What a candidate can't import: other frameworks' model code, and ours."""
-SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/ld.so.conf",
-          "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime", "/etc/mime.types",
-          "/sys/devices/system", "/sys/fs/cgroup")  # fmt: skip
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 UNTIMED = {"OMP_WAIT_POLICY": "PASSIVE"}
 """Environment of children whose speed is not measured: threads that spin at a barrier while their partner waits for a
 processor make a run beside others up to ten times slower than threads that sleep."""
-REQUEST_FD, REPLY_FD = "{request}", "{reply}"
-"""Words of a command line that stand for the numbers of the two protocol pipes."""
+REQUEST_FD, REPLY_FD, WATCH_FD = "{request}", "{reply}", "{watch}"
+"""Words of a command line that stand for the numbers of the two protocol pipes, and of the one on which a child's watch
+tells of violations (drivers/watch.py)."""
+PIPES = (REQUEST_FD, REPLY_FD, WATCH_FD, "report")
 OUTPUT_KEPT = 64 * 1024
 OUTPUT_LIMIT = 64 * 1024**2
 PROCESS_LIMIT = 256
@@ -54,9 +46,13 @@ class Confinement:
     mode: Literal["auto", "none"] = "auto"
     """none: no confinement at all but the clean environment; it is written in every record."""
     read: tuple[Path, ...] = ()
-    """Readable beside the system, the interpreter and its packages: the engine's tree, the checkpoint."""
+    """Readable beside the system, the interpreter and its packages: the engine's tree."""
+    data: tuple[Path, ...] = ()
+    """Readable but for Python sources: the checkpoint."""
     write: tuple[Path, ...] = ()
     """Writable beside the private folder: the tree's own kernel cache."""
+    operators: tuple[str, ...] = ()
+    """Operator libraries that the candidate's code may import beside what every engine may."""
     environment: dict[str, str] = field(default_factory=dict)
     memory_bytes: int = 0
     """Limit of the tree's resident memory; 0 is the machine's memory."""
@@ -83,23 +79,6 @@ def environment(private: Path, extra: dict[str, str]) -> dict[str, str]:
         **kept,
         **extra,
     }
-
-
-def site_folders() -> tuple[Path, ...]:
-    """Where third-party packages lie: the folders of sys.path that hold installed distributions."""
-    folders = (Path(entry).resolve() for entry in sys.path if entry)
-    return tuple(dict.fromkeys(f for f in folders if f.is_dir() and any(f.glob("*.dist-info"))))
-
-
-def readable_packages(forbidden: tuple[str, ...] = FORBIDDEN_PACKAGES) -> tuple[Path, ...]:
-    """Everything in the package folders except forbidden packages and path files (which could import anything)."""
-    entries = (entry for folder in site_folders() for entry in folder.iterdir())
-    return tuple(e for e in entries if e.name.split(".")[0] not in forbidden and e.suffix != ".pth")
-
-
-def reference_packages() -> tuple[Path, ...]:
-    """Where the packages of a reference lie, for a child that may use them although a candidate may not."""
-    return tuple(folder / name for folder in site_folders() for name in REFERENCE_PACKAGES if (folder / name).is_dir())
 
 
 class Sandbox:
@@ -141,12 +120,15 @@ class Sandbox:
     def _start(self, argv: list[str], confinement: Confinement) -> None:
         request_read, self.request_fd = os.pipe()
         self.reply_fd, reply_write = os.pipe()
+        self.watch_fd, watch_write = os.pipe()
         report_read, report_write = os.pipe()
-        passed = (request_read, reply_write, report_write)
-        spec = self._specification(argv, confinement, request_read, reply_write, report_write)
+        passed = (request_read, reply_write, watch_write, report_write)
+        spec = self.private / "confine.json"  # which grows with what is installed, and an argument may not
+        told = self._specification(argv, confinement, dict(zip(PIPES, passed, strict=True)))
+        spec.write_text(json.dumps(told), encoding="utf-8")
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", str(CONFINE), json.dumps(spec)],
+                [sys.executable, "-I", "-S", "-B", str(CONFINE), str(spec)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -169,28 +151,28 @@ class Sandbox:
                 "the sandbox can't be set up on this machine; `sandbox: none` runs generated code without it "
                 f"(written in every record). The launcher said: {output.strip() or 'nothing'}"
             )
-        told = lines[0] | lines[1]  # by the watcher and by the confined process, in either order
-        self.pid: int = told["pid"]
-        self.isolation = describe(told, confinement)
+        applied = lines[0] | lines[1]  # by the watcher and by the confined process, in either order
+        self.pid: int = applied["pid"]
+        self.isolation = describe(applied, confinement)
 
-    def _specification(
-        self, argv: list[str], confinement: Confinement, request: int, reply: int, report: int
-    ) -> dict[str, object]:
-        read = [Path(p) for p in SYSTEM] + [Path(sys.base_prefix), Path(sys.prefix) / "pyvenv.cfg"]
-        read += [Path(sys.executable).parent, CONFINE.parent, *readable_packages(), *confinement.read]
-        devices = [path for pattern in confinement.devices for path in glob.glob(pattern)]  # noqa: PTH207
+    def _specification(self, argv: list[str], confinement: Confinement, pipes: dict[str, int]) -> dict[str, object]:
         limited = confinement.mode != "none"
+        grants = [readable.readable_system(), *map(readable.without_python, confinement.data)] if limited else []
+        listed = [*readable.site_folders(), *(path for _, paths in grants for path in paths)]
+        read = [Path(sys.prefix) / "pyvenv.cfg", Path(sys.executable).parent, CONFINE.parent]
+        read += [*readable.readable_packages(), *confinement.read, *(path for paths, _ in grants for path in paths)]
+        devices = [path for pattern in confinement.devices for path in glob.glob(pattern)]  # noqa: PTH207
         limits = {"file_bytes": confinement.file_bytes, "open_files": confinement.open_files}
         return {
-            "argv": [{REQUEST_FD: str(request), REPLY_FD: str(reply)}.get(part, part) for part in argv],
+            "argv": [str(pipes.get(part, part)) for part in argv],
             "confine": limited,
             "read": [str(path.resolve()) for path in read],
-            "list": [str(path) for path in site_folders()],
+            "list": [str(path) for path in listed],
             "write": [str(self.private), *(str(p.resolve()) for p in confinement.write), *DEVICES, *devices],
             "limits": {**limits, "cpu_seconds": confinement.cpu_seconds} if limited else {},
             "port": self.port,
-            "report": report,
-            "keep": [request, reply],
+            "report": pipes["report"],
+            "keep": [fd for name, fd in pipes.items() if name != "report"],
         }
 
     @property
@@ -241,7 +223,7 @@ class Sandbox:
         self._process.wait()
 
     def _close_pipes(self) -> None:
-        for fd in (self.request_fd, self.reply_fd):
+        for fd in (self.request_fd, self.reply_fd, self.watch_fd):
             os.close(fd)
         if self._process.stdout:
             self._process.stdout.close()

@@ -47,6 +47,7 @@ class Verifier:
             subject = Subject(job, child, reference, deadline, Path(copies))
             record = Record(job)
             run_all(subject, record)
+            look_at_the_watch(subject, record)
             if job.checker and "L3" in job.levels and record.passed:
                 run_user_gate(job, record, self._cache_dir, subject.seconds_left)
             return Verdict(
@@ -73,8 +74,10 @@ def confinement(
     cuda = engine.facts.platform.accelerator == "cuda"
     return Confinement(
         mode=engine.sandbox,
-        read=(Path(engine.tree_dir), Path(engine.checkpoint), *also_read),
+        read=(Path(engine.tree_dir), *also_read),
+        data=(Path(engine.checkpoint),),
         write=(kernels,),
+        operators=engine.operators,
         environment={"XDG_CACHE_HOME": str(kernels), "TRITON_CACHE_DIR": str(kernels / "triton"), **environment},
         memory_bytes=engine.max_memory_bytes,
         devices=("/dev/nvidia*",) if cuda else (),
@@ -113,6 +116,7 @@ class Record:
                 summary=finding.summary,
                 seconds=seconds,
                 evidence=(evidence,),
+                violations=finding.violations,
             )
         )
 
@@ -130,6 +134,16 @@ def run_all(subject: Subject, record: Record) -> None:
         run(subject, record, provenance.RUNTIME)
     if record.passed:
         run_again(subject, record)
+
+
+def look_at_the_watch(subject: Subject, record: Record) -> None:
+    """Whatever level was asked for and however the gates ended: a violation is a row, and fails the verdict."""
+    start = time.monotonic()
+    finding = check(subject, provenance.WATCHED)
+    if finding.violations and not any(
+        result.gate == provenance.WATCHED.id for result in record.results if result.violations
+    ):
+        record.add(provenance.WATCHED.id, "L0", provenance.WATCHED.contract, finding, time.monotonic() - start)
 
 
 def run_user_gate(job: VerifyJob, record: Record, cache_dir: Path, seconds_left: float) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from ckb.audit import ENGINE_LIBRARIES
+from ckb.audit_tables import ENGINE_LIBRARIES
 from ckb.constants import constants
 from ckb.records import Row
 from ckb.search import FILING, Hit

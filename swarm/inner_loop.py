@@ -250,7 +250,10 @@ class InnerLoop:
         )
 
     def _retry(self, issue: e.Issue, candidate: Candidate, index: int, evidence: tuple[Evidence, ...]) -> None:
-        if candidate.attempts <= self.context.target.search.retries:
+        if lasting := self.context.state.lasting_violation(candidate.id):
+            reason = f"{lasting.row.kind} violation, which another attempt could only reword: {lasting.row.what}"
+            self._give_up(issue, candidate, reason, evidence)
+        elif candidate.attempts <= self.context.target.search.retries:
             self._implement(issue, candidate.id, index, candidate.attempts + 1, evidence)
         else:
             reason = f"failed after {candidate.attempts} attempts: {evidence[0].summary}"

@@ -148,6 +148,7 @@ def run_row(context: Context, verdict: Verdict, benchmark: Benchmark, origin: Pr
         value=objective_of(benchmark, ENGINE, context.plan),
         medians=tuple(medians(benchmark)),
         candidates=len(state.candidates),
+        violations=tuple(found.row for found in state.violations),
         provenance=origin,
     )
 

@@ -44,7 +44,7 @@ class Orchestrator:
                 return self.finish("no_engine", self._why_failed(failed))
             ended = self.outer.run()
             if not self.release():
-                return self.finish("no_engine", "the final acceptance failed: see the verdicts of the report")
+                return self.finish("no_engine", self._why_not_released())
             self.consolidate()
             return self.finish("accepted", ended)
         except BudgetExceeded as limit:
@@ -132,7 +132,7 @@ class Orchestrator:
         candidate = self.context.state.candidates[merged.candidate]
         levels = self.inner.still_open(merged.tree, STAGES, ALL_LEVELS)
         verdict = candidate.verdicts.get("release") or self.inner.verify(candidate, "release", levels, merged)
-        if not verdict.passed:
+        if not verdict.passed or self.context.state.violation_in(merged):
             return False
         benchmark = self.context.state.benchmark("release", 0, candidate.id)
         if not benchmark:
@@ -140,6 +140,8 @@ class Orchestrator:
             benchmark = self.measure("release", 0, arms, candidate.id)
         result = next(arm for arm in benchmark.arms if arm.arm == "engine")
         if result.status != "OK":  # its answers while the clock ran were not those that the gates saw
+            return False
+        if self.context.state.violation_in(merged):
             return False
         path = write_engine(self.context, merged, benchmark)
         self.context.journal.append(
@@ -163,6 +165,12 @@ class Orchestrator:
                 contradictions=against,
             )
         )
+
+    def _why_not_released(self) -> str:
+        found = [bad.row for m in self.context.state.whole_engines if (bad := self.context.state.violation_in(m))]
+        if found:
+            return f"zero-reference: {found[-1].candidate}, {found[-1].kind} violation: {found[-1].what}"
+        return "the final acceptance failed: see the verdicts of the report"
 
     def _why_failed(self, stage: Stage) -> str:
         issue = self.context.state.issues[policy.stage_issue(stage, (), "").id]

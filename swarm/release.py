@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ckb.errors import UserError
 from ckb.facts import Frozen
 from ckb.hashing import sha256, sha256_json
 from ckb.records import Choice
@@ -59,6 +60,8 @@ def write_engine(context: Context, merged: Merged, benchmark: Benchmark) -> str:
     The folder is made beside its place and renamed, so that nobody ever sees half an engine.
     """
     assert context.state.started, "a run starts before it releases"
+    if bad := context.state.violation_in(merged):
+        raise UserError(f"{merged.tree[:12]} can't be released: {bad.row.candidate}, {bad.row.what}")
     name = f"engine_{merged.tree[:8]}"
     files = context.workspace.files(merged.commit)
     parent = engines_dir() / context.state.started.target

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ckb.records import Choice
+from ckb.violations import LASTING, Violation
 from gpu_actors.jobs import Benchmark, Profile, Verdict
 from roles.briefs import Evidence, Finding
 from swarm import events as e
@@ -45,6 +46,17 @@ class Candidate:
         return (*findings, *failures)
 
 
+@dataclass(frozen=True)
+class Violated:
+    """One violation of the zero-reference rule, and on which tree it was found."""
+
+    row: Violation
+    attempt: int
+    purpose: str
+    """What the verdict was made for, or `benchmark`."""
+    tree: str
+
+
 @dataclass
 class IssueState:
     issue: e.Issue
@@ -70,6 +82,8 @@ class RunState:
     """By round."""
     rounds: list[e.RoundClosed] = field(default_factory=list)
     merges: list[e.Merged] = field(default_factory=list)
+    violations: list[Violated] = field(default_factory=list)
+    """Of every attempt of every candidate, kept or not."""
     roles: list[e.RoleCalled] = field(default_factory=list)
     devices: list[e.DeviceUsed] = field(default_factory=list)
     released: e.EngineReleased | None = None
@@ -110,6 +124,18 @@ class RunState:
         """Every verdict that let this very tree through."""
         verdicts = [v for c in list(self.candidates.values()) for v in list(c.verdicts.values())]
         return [v for v in verdicts if v.tree == tree and v.passed]
+
+    def lasting_violation(self, candidate: str) -> Violated | None:
+        """One after which no other attempt of this candidate is worth anything (ckb.violations.LASTING)."""
+        return next((v for v in self.violations if v.row.candidate == candidate and v.row.kind in LASTING), None)
+
+    def violation_in(self, merged: e.Merged) -> Violated | None:
+        """A violation of what lies in a merged tree: found on it, on a tree that was merged before it or on what these
+        merges merged, or a lasting one of any attempt of their candidates. docs/design/007 says why no other counts."""
+        below = self.merges[: self.merges.index(merged) + 1]
+        trees = {m.tree for m in below} | {self.candidates[m.candidate].submitted.tree for m in below}
+        found = (self.lasting_violation(m.candidate) for m in below)
+        return next((v for v in self.violations if v.tree in trees), None) or next((v for v in found if v), None)
 
     def round_of(self, candidate: str) -> int:
         """The round that a candidate belongs to; 0 for the stages."""
@@ -176,6 +202,8 @@ class RunState:
                 self.candidates[name].findings = findings
             case e.VerdictMade(candidate=name, purpose=purpose, verdict=verdict):
                 self.candidates[name].verdicts[purpose] = verdict
+                rows = verdict.violations
+                self.violations += [Violated(row, event.attempt, purpose, verdict.tree) for row in rows]
             case e.CandidateJudged(candidate=name, objections=objections):
                 self.candidates[name].objections = objections
             case e.CandidateDecided(candidate=name):
@@ -197,6 +225,8 @@ class RunState:
                 self.finished = event
             case e.BenchmarkMade():
                 self.benchmarks.append(event)
+                rows = tuple(row for arm in event.benchmark.arms for row in arm.violations)
+                self.violations += [self._timed(row, event) for row in rows]
             case e.RoundOpened(round=number):
                 self.opened[number] = event
             case e.RoundClosed():
@@ -205,6 +235,15 @@ class RunState:
                 self.roles.append(event)
             case e.DeviceUsed():
                 self.devices.append(event)
+
+    def _timed(self, row: Violation, event: e.BenchmarkMade) -> Violated:
+        """A violation of an arm, which is the incumbent, the engine to be released, or a candidate by its name."""
+        name = row.candidate
+        if name not in self.candidates:
+            name = event.candidate if name == "engine" and event.candidate else self.merges[-1].candidate
+        candidate = self.candidates[name]
+        tree = candidate.merged.tree if candidate.merged else candidate.submitted.tree
+        return Violated(row.model_copy(update={"candidate": name}), candidate.attempts, "benchmark", tree)
 
     def _submit(self, event: e.CandidateSubmitted) -> None:
         before = self.candidates.get(event.candidate)

@@ -74,6 +74,9 @@ def summary_lines(state: RunState, budget: Budget) -> list[str]:
     last = state.benchmarks[-1:]
     lines = [f"last benchmark ({b.purpose}): {benchmark_line(b.benchmark)}" for b in last]
     lines.append(budget_line(state, budget, state.active_seconds))
+    if state.violations:
+        last_one = state.violations[-1].row
+        lines.append(f"zero-reference violations: {len(state.violations)}, last {last_one.candidate}: {last_one.what}")
     if state.released:
         lines.append(f"engine: {state.released.path}")
     if state.finished:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from ckb.errors import UserError
 from ckb.facts import Dtype, Frozen, WeightFormat
+from ckb.frameworks import FRAMEWORKS, OPERATOR_LIBRARIES
 from roles.settings import (
     AuthorConfig,
     AuthorKey,
@@ -180,14 +181,25 @@ class Target(Frozen):
     budget: Budget = Budget()
     sources: Literal["off"] = "off"
     """Generation reads no framework's source."""
-    operators: tuple[Literal["torch", "triton"], ...] = ("torch", "triton")
-    """Low-level operator libraries that an engine may call."""
+    operators: tuple[str, ...] = ("torch", "triton")
+    """Low-level operator libraries that an engine may call, by the names they are imported by (ckb.frameworks)."""
     libraries: Literal["allow", "forbid"] = "allow"
     """Whether kernels may call a library's matrix product; `forbid` is not offered so far."""
     sandbox: Literal["auto", "none"] = "auto"
     """auto: the strongest confinement that the machine has; none: generated code runs unconfined, and every record
     says so."""
     user: User = User()
+
+    @field_validator("operators")
+    @classmethod
+    def operators_are_known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        names = tuple(name.replace("-", "_") for name in names)
+        if wrong := [name for name in names if name in FRAMEWORKS]:
+            raise ValueError(f"{', '.join(wrong)} is an inference framework, and an engine is made without any")
+        if unknown := [name for name in names if name not in OPERATOR_LIBRARIES]:
+            known = ", ".join(OPERATOR_LIBRARIES)
+            raise ValueError(f"{', '.join(unknown)} is no operator library that is known; there are {known}")
+        return names
 
     @property
     def checkpoint(self) -> Path:

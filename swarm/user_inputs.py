@@ -19,7 +19,7 @@ from ckb.errors import UserError
 from ckb.facts import Facts, Frozen
 from ckb.hashing import sha256_file, tree_sha256
 from gpu_actors.jobs import EngineJob
-from gpu_actors.sandbox import reference_packages
+from gpu_actors.readable import reference_packages
 from gpu_actors.user import UserRun, run_user_benchmark, run_user_checker
 from swarm.paths import resolve
 from swarm.target import Target, User

@@ -7,6 +7,7 @@ from pydantic import Field
 from ckb.facts import Frozen
 from ckb.records import Choice, Layer, Row
 from ckb.schemas.arrow import schema_of
+from ckb.violations import Violation
 
 
 class Median(Frozen):
@@ -59,6 +60,8 @@ class Run(Row):
     """The final paired benchmark."""
     candidates: int = 0
     """Candidates that the run tried."""
+    violations: tuple[Violation, ...] = ()
+    """Of the zero-reference rule, by candidates that were discarded: a run of one that was merged has no row here."""
 
 
 SCHEMA = schema_of(Run)

@@ -1,6 +1,6 @@
 """Confines itself as a JSON specification says, reports what took effect, and becomes the given command.
 
-    python -I -S confine.py '{"argv": [...], "read": [...], ...}'
+    python -I -S confine.py SPECIFICATION.json      # which it removes: {"argv": [...], "read": [...], ...}
 
 Stand-alone: standard library only. Two processes: a watcher that stays outside the namespaces and ends the whole
 group when its own parent is gone, and the confined one. The layers, each used where the kernel allows it:
@@ -30,7 +30,7 @@ from typing import Any
 LIBC = ctypes.CDLL(None, use_errno=True)
 NEWNS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x00020000, 0x08000000, 0x10000000, 0x20000000, 0x40000000
 MS_NOSUID_NODEV_NOEXEC, MS_REC, MS_PRIVATE = 0x2 | 0x4 | 0x8, 0x4000, 0x40000
-PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP, PR_SET_SECCOMP = 1, 38, 24, 22
+PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER = 1, 38, 24, 22, 36
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 
 # Landlock rights: those of a file, and all of them by version of the interface.
@@ -49,6 +49,10 @@ REFUSED = {
     "aarch64": (0xC00000B7, (117, 270, 271, 40, 39, 41, 224, 225, 142, 105, 106, 273, 104, 294, 241, 280, 282,
                              217, 218, 219, 268, 97, 425, 265)),
 }  # fmt: skip
+
+
+KILL = {"x86_64": 62, "aarch64": 129}
+"""kill(-1, ...) is refused: without a pid namespace it means every process of this user, ours too."""
 
 
 def check(result: int, what: str) -> int:
@@ -185,8 +189,10 @@ def seccomp() -> bool:
     refuse, allow = 0x00050000 | errno.EPERM, 0x7FFF0000
     load, jump_equal, ret = 0x20, 0x15, 0x06
     program = [(load, 0, 0, 4), (jump_equal, 1, 0, arch), (ret, 0, 0, refuse), (load, 0, 0, 0)]
-    program += [(jump_equal, len(calls) - i, 0, number) for i, number in enumerate(calls)]
-    program += [(ret, 0, 0, allow), (ret, 0, 0, refuse)]
+    program += [(jump_equal, len(calls) - i + 3, 0, number) for i, number in enumerate(calls)]
+    everyone, first_argument = 0xFFFFFFFF, 16  # its lower half: a pid has 32 bits
+    program += [(jump_equal, 0, 2, KILL[platform.machine()]), (load, 0, 0, first_argument)]
+    program += [(jump_equal, 1, 0, everyone), (ret, 0, 0, allow), (ret, 0, 0, refuse)]
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in program))
     filter_ = struct.pack("HxxxxxxQ", len(program), ctypes.addressof(code))
     return bool(LIBC.prctl(PR_SET_SECCOMP, 2, ctypes.c_char_p(filter_), 0, 0) == 0)
@@ -212,23 +218,52 @@ def confine(spec: dict[str, Any], namespaces: tuple[str, ...]) -> dict[str, Any]
 
 
 def watch(pid: int) -> int:
-    """Waits for the confined process; ends it when our own parent is gone. Returns its exit status."""
+    """Waits for the confined process; ends it when our own parent is gone. Returns its exit status, when whatever it
+    left behind has ended too: its orphans are ours, however often they forked and whatever session they began."""
     parent = os.getppid()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     while True:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
+        done, status = os.waitpid(-1, os.WNOHANG)
+        if done == pid:
+            end_orphans()
             return status
+        if done:
+            continue
         if os.getppid() != parent:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         signal.sigtimedwait({signal.SIGCHLD}, 0.5)
 
 
+def end_orphans() -> None:
+    """Ends and reaps all children of this process, and theirs, which are its own then."""
+    while True:
+        for child in children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def children() -> list[int]:
+    """Ids of the processes whose parent this one is."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
+            if int(file.read().rpartition(b")")[2].split()[1]) == os.getpid():
+                found.append(int(name))
+    return found
+
+
 def main() -> None:
-    spec = json.loads(sys.argv[1])
+    with open(sys.argv[1], encoding="utf-8") as file:  # noqa: PTH123
+        spec = json.load(file)
+    os.unlink(sys.argv[1])  # noqa: PTH108
     report = spec["report"]
     set_limits(spec["limits"])
+    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     namespaces = enter_namespaces() if spec["confine"] else ()
     pid = os.fork()
     if pid:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import stages
+from . import stages, watch
 from .stages import PARTS, module, result
 
 SERVE = Path(__file__).parent / "serve.py"
@@ -102,14 +102,13 @@ def schedule(requests: int, cancelled: int, failing: int, max_waiting: int) -> d
     return {"said": said, "states": [request.state for request in held], "refused": refused}
 
 
-def start_server(
-    checkpoint: str, port: int, tree_dir: str, packages: list[str], forbidden: list[str]
-) -> dict[str, Any]:
-    """Starts the engine's server as a process of this sandbox and returns at once."""
+def start_server(checkpoint: str, port: int, tree_dir: str, packages: list[str]) -> dict[str, Any]:
+    """Starts the engine's server as a process of this sandbox, watched by the same rules, and returns at once."""
     arguments = [checkpoint, "--host", "127.0.0.1", "--port", str(port)]
-    setup = {"tree_dir": tree_dir, "packages": packages, "forbidden": forbidden, "arguments": arguments}
+    (held,) = watch.CURRENT
+    setup = {"tree_dir": tree_dir, "packages": packages, "arguments": arguments, "rules": held.rules, "fd": held.fd}
     command = [sys.executable, "-I", "-S", "-B", str(SERVE), json.dumps(setup)]
-    PARTS["server"] = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    PARTS["server"] = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(held.fd,))
     return {}
 
 

@@ -1,4 +1,4 @@
-"""Entry point of every child: python -I -S -B main.py REQUEST_FD REPLY_FD SETUP_JSON.
+"""Entry point of every child: python -I -S -B main.py REQUEST_FD REPLY_FD SETUP_JSON WATCH_FD.
 
 Loads the other scripts of this folder as the package `driver`, so that nothing of ours has to be importable.
 """
@@ -14,14 +14,17 @@ from typing import Any
 
 def main() -> None:
     request_fd, reply_fd, setup = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
-    sys.argv = [sys.argv[0]]
+    watch_fd, sys.argv = int(sys.argv[4]), [sys.argv[0]]
     spec = ModuleSpec("driver", None, is_package=True)
     spec.submodule_search_locations = [str(Path(__file__).parent)]
     sys.modules["driver"] = module_from_spec(spec)
     sys.path += setup["packages"]
-    importlib.import_module("driver.isolate").block(setup["forbidden"])
+    if rules := setup["watch"]:  # before anything else is imported: what comes first can't be seen
+        watch = importlib.import_module("driver.watch").watch(rules, watch_fd)
     serve = importlib.import_module("driver.channel").serve
     operations = load(Path(setup["driver"]))
+    if rules:
+        operations = operations | {"mark": watch.mark}
     serve(request_fd, reply_fd, operations)
 
 

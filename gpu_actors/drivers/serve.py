@@ -16,7 +16,8 @@ def main() -> None:
     driver = ModuleSpec("driver", None, is_package=True)
     driver.submodule_search_locations = [str(Path(__file__).parent)]
     sys.modules["driver"] = module_from_spec(driver)
-    import_module("driver.isolate").block(setup["forbidden"])
+    watch = import_module("driver.watch").watch(setup["rules"], setup["fd"])
+    watch.open_tree(str(folder))
     package = ModuleSpec(folder.name, None, is_package=True)
     package.submodule_search_locations = [str(folder)]
     sys.modules[folder.name] = module_from_spec(package)

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from . import watch
+
 Arrays = dict[str, np.ndarray]
 PARTS: dict[str, Any] = {}
 """What is loaded in this process: the package's name, the model, the engine."""
@@ -26,6 +28,8 @@ def open_tree(tree_dir: str, threads: int) -> dict[str, Any]:
     spec.submodule_search_locations = [tree_dir]
     sys.modules[name] = module_from_spec(spec)
     PARTS["package"] = name
+    for held in watch.CURRENT:
+        held.open_tree(tree_dir)
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
     return {}

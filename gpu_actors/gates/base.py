@@ -10,6 +10,7 @@ import numpy as np
 
 from ckb.facts import Facts
 from ckb.records import Stage
+from ckb.violations import Violation
 from gpu_actors.child import Child, ChildFailure, Event, Reply
 from gpu_actors.jobs import GateStatus, Level, VerifyJob
 from gpu_actors.reference import Reference
@@ -27,6 +28,8 @@ class Finding:
     """Expected and found, with the numbers."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """Evidence: JSON values."""
+    violations: tuple[Violation, ...] = ()
+    """What of the finding is a violation of the zero-reference rule."""
 
 
 def passed(summary: str, **data: Any) -> Finding:

@@ -1,13 +1,17 @@
 """Level 0: that the tree is the one that was asked about, small, and made of nothing but itself and what is allowed."""
 
 import ast
+import secrets
+from dataclasses import replace
 from pathlib import Path
 
 from ckb.audit import violations
 from ckb.fingerprints import copied_spans
 from ckb.hashing import tree_files, tree_sha256
+from ckb.violations import Violation
+from gpu_actors.child import ChildFailure
 from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
-from gpu_actors.sandbox import FORBIDDEN_PACKAGES
+from gpu_actors.readable import FORBIDDEN_PACKAGES
 
 LINE_LIMIT = 1200
 
@@ -55,12 +59,52 @@ def loaded_modules(subject: Subject) -> Finding:
     return passed(f"{len(own)} modules, all from the tree; no forbidden package", modules=sorted(own))
 
 
+def watched(subject: Subject) -> Finding:
+    """What the engine's process, and its server's, tried since they began (drivers/watch.py) is nothing forbidden, and
+    the watch still tells."""
+    candidate, told = subject.job.candidate, subject.child.told
+    asked, done, failure = secrets.token_hex(8), {}, None
+    try:
+        if subject.child.alive:
+            reply = subject.call("mark", nonce=asked)
+            done = {name: reply.value(name, list[str]) for name in ("imports", "loaded", "started")}
+    except ChildFailure as ended:  # what it told before is in the pipe
+        failure = ended
+    told.read()
+    rows = told.rows(candidate, "watched")
+    if not rows and done and asked not in told.marks:
+        what = "silenced its watch: a mark that was asked for did not arrive"
+        rows = (Violation(candidate=candidate, gate="watched", kind="runtime", file="", line=0, what=what),)
+    if rows:
+        summary = f"{len(rows)} violation(s); {place(rows[0])}"
+        return replace(failed(summary, violations=[place(row) for row in rows]), violations=rows)
+    if failure:
+        raise failure
+    return passed(f"nothing forbidden among {len(done.get('imports', ()))} imports", **done)
+
+
+def place(row: Violation) -> str:
+    return f"{row.file}:{row.line} {row.what}" if row.file else row.what
+
+
 def audit(subject: Subject) -> Finding:
     """What the tree imports, executes and loads, from its syntax trees alone (ckb.audit)."""
     found = violations(subject.tree_dir, subject.job.engine.operators)
-    lines = [f"{item.file}:{item.line} {item.what}" for item in found]
     if found:
-        return failed(f"{len(found)} violation(s); {lines[0]}", violations=lines)
+        told = [f"{item.file}:{item.line} {item.what}" for item in found]
+        rows = tuple(
+            Violation(
+                candidate=subject.job.candidate,
+                gate="audit",
+                kind="static",
+                file=item.file,
+                line=item.line,
+                what=item.what,
+            )
+            for item in found
+            if not item.unreadable  # which says nothing of where it comes from
+        )
+        return replace(failed(f"{len(found)} violation(s); {told[0]}", violations=told), violations=rows)
     operators = ", ".join(subject.job.engine.operators)
     return passed(f"nothing but the standard library, an engine's libraries and {operators}")
 
@@ -70,14 +114,27 @@ def copied(subject: Subject) -> Finding:
     root = subject.tree_dir
     paths = tree_files(root)
     files = {p.relative_to(root).as_posix(): p.read_text(encoding="utf-8", errors="replace") for p in paths}
-    if spans := [str(span) for span in copied_spans(files)]:
-        return failed(f"{len(spans)} copied span(s): {'; '.join(spans)}", spans=spans)
+    if spans := copied_spans(files):
+        told = [str(span) for span in spans]
+        rows = tuple(
+            Violation(
+                candidate=subject.job.candidate,
+                gate="copied",
+                kind="copied",
+                file=span.file,
+                line=span.first,
+                what=f"lines {span.first} to {span.last} are in {span.project} {span.release}, {span.source}",
+            )
+            for span in spans
+        )
+        return replace(failed(f"{len(spans)} copied span(s): {'; '.join(told)}", spans=told), violations=rows)
     return passed(f"no span of {len(files)} files is in the table of fingerprints")
 
 
+WATCHED = Gate("watched", "provenance", "execution", watched, level="L0")
 STATIC = (
     Gate("tree", "provenance", "execution", tree, level="L0"),
     Gate("audit", "provenance", "execution", audit, level="L0"),
     Gate("copied", "provenance", "execution", copied, level="L0"),
 )
-RUNTIME = (Gate("loaded_modules", "provenance", "execution", loaded_modules, level="L0"),)
+RUNTIME = (Gate("loaded_modules", "provenance", "execution", loaded_modules, level="L0"), WATCHED)

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.integration import MESSAGES, numbers
-from gpu_actors.sandbox import FORBIDDEN_PACKAGES, site_folders
+from gpu_actors.readable import site_folders
 
 TEXT = "The river runs down from the hills and"
 MAX_TOKENS = 8
@@ -31,7 +31,7 @@ class Server:
         self.port = subject.child.sandbox.port  # the one that a sandbox without a network of its own may bind
         site = [str(folder) for folder in site_folders()]
         arguments = {"checkpoint": str(subject.checkpoint), "tree_dir": str(subject.tree_dir), "port": self.port}
-        subject.call("start_server", **arguments, packages=site, forbidden=list(FORBIDDEN_PACKAGES))
+        subject.call("start_server", **arguments, packages=site)
 
     def ask(self, method: str, path: str, body: dict[str, Any] | str | None = None) -> Response:
         timeout = min(60.0, self._subject.seconds_left)

@@ -11,6 +11,8 @@ from ckb.errors import UserError
 from swarm.paths import store_dir
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from ckb.store import Store
 
 app = typer.Typer(help="Read and build the knowledge base.", no_args_is_help=True)
@@ -188,13 +190,18 @@ def verify(store: StorePlace = None) -> None:
 def fingerprints(
     releases: Annotated[list[Path], typer.Argument(metavar="WHEEL...", help="Wheels, sdists or installed packages")],
     into: Annotated[Path | None, typer.Option(help="The table to change; default: the one that ships")] = None,
+    *,
+    check: Annotated[bool, typer.Option("--check", help="Look for spans in these projects; change nothing")] = False,
 ) -> None:
-    """Merge the fingerprints of framework releases into the table for copied spans."""
+    """Merge the fingerprints of framework releases into the table for copied spans, or check projects against it."""
     from ckb import fingerprint_table
     from ckb.fingerprints import TABLE
     from swarm.tables import plain_table
     from swarm.tables import show as show_parts
 
+    if check:
+        show_parts(*checked_table(releases))
+        return
     path = into or TABLE
     before = fingerprint_table.stored(path)
     read = [fingerprint_table.read_release(release) for release in releases]
@@ -207,3 +214,17 @@ def fingerprints(
         listing.add_row(item.release.project, item.release.version, *(f"{number:,}" for number in numbers))
     show_parts(listing)
     print(f"{path}: {after.num_rows:,} fingerprints, {path.stat().st_size:,} bytes")
+
+
+def checked_table(projects: list[Path]) -> "list[Table | str]":
+    """One row a project, and below it each span that is flagged in one."""
+    from ckb.fingerprint_check import checked
+    from swarm.tables import plain_table
+
+    listing = plain_table("project", "version", "files", "lines", "spans", "lines in spans")
+    spans: list[Table | str] = []
+    for found in map(checked, projects):
+        numbers = (found.files, found.lines, len(found.spans), found.flagged_lines)
+        listing.add_row(found.name, found.version, *(f"{number:,}" for number in numbers))
+        spans += [f"{found.name}: {span}" for span in found.spans]
+    return [listing, *spans]

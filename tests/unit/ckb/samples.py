@@ -42,6 +42,7 @@ from ckb.schemas.runs import Median
 from ckb.schemas.solutions import SourceFile
 from ckb.schemas.traces import Correctness, Environment, Performance
 from ckb.schemas.workloads import InputSpec
+from ckb.violations import Violation
 
 ROW: dict[str, Any] = {
     "id": "a",
@@ -242,6 +243,7 @@ ROWS: dict[str, Row] = {
         value=12.5,
         medians=(Median(arm="x", prompt_tokens=11, new_tokens=32, metric="tpot_ms", value=12.5),),
         candidates=4,
+        violations=(Violation(candidate="c", gate="audit", kind="static", file="model.py", line=3, what="imports x"),),
     ),
 }
 

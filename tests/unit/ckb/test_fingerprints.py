@@ -13,6 +13,7 @@ import pytest
 
 from ckb import fingerprint_table as tables
 from ckb.errors import UserError
+from ckb.fingerprint_check import checked
 from ckb.fingerprints import (
     HASH_BYTES,
     SCHEMA,
@@ -159,7 +160,8 @@ def lines_of(draws: random.Random, count: int) -> list[Line]:
     return [Line(f"{draws.random()}", 8, at, at) for at in range(count)]
 
 
-def test_any_span_of_eight_lines_in_common_shares_a_kept_hash_and_none_of_five_does() -> None:
+def test_any_span_of_eight_lines_in_common_shares_a_kept_hash_and_none_of_seven_does() -> None:
+    assert SHINGLE == SPAN, "what is shorter than a span is no span"
     draws = random.Random(SEED)
     for length in (SPAN, SPAN + 1, 40):
         for _ in range(200):
@@ -171,12 +173,13 @@ def test_any_span_of_eight_lines_in_common_shares_a_kept_hash_and_none_of_five_d
     assert not set(shingles(one)) & set(shingles(two))
 
 
-def test_winnowing_keeps_about_half_and_the_last_of_equals() -> None:
+def test_winnowing_by_three_keeps_about_half_and_the_last_of_equals() -> None:
     hashes = shingles(lines_of(random.Random(SEED), 5_000))
-    assert 0.45 < len(winnowed(hashes)) / len(hashes) < 0.55
+    assert 0.45 < len(winnowed(hashes, 3)) / len(hashes) < 0.55
+    assert len(winnowed(hashes)) == len(hashes) == len(winnowed(hashes, WINDOW))
     assert all(value is not None and value < 256**HASH_BYTES for value in hashes)
-    assert winnowed([7, 7, 7, 7, 7]) == [7, 7, 7]
-    assert winnowed([None, None, None, 4, None, None, None]) == [4]
+    assert winnowed([7, 7, 7, 7, 7], 3) == [7, 7, 7]
+    assert winnowed([None, None, None, 4, None, None, None], 3) == [4]
     assert winnowed([]) == []
     assert winnowed([3]) == [3]
 
@@ -286,3 +289,22 @@ def test_what_is_no_release_or_no_table_is_refused_with_what_is_there(tmp_path: 
     tables.write_table(other, tmp_path / "o.parquet")
     with pytest.raises(UserError, match="has the columns"):
         tables.stored(tmp_path / "o.parquet")
+
+
+# --- whole projects ---------------------------------------------------------------------------------------------------
+
+
+def test_a_project_is_checked_without_its_tests_and_each_span_is_named(tmp_path: Path) -> None:
+    (_, copy), *_ = chosen(1, SPAN + 8, SEED)
+    text = disguised([copy], random.Random(SEED))
+    clean = checked(wheel(tmp_path, "clean", "1.0", {"clean/a.py": "x = 1\n", "clean/tests/b.py": text}))
+    assert (clean.name, clean.version, clean.files, clean.lines, clean.spans) == ("clean", "1.0", 1, 1, ())
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/model.py").write_text(f"x = 1\n{text}")
+    copied = checked(tmp_path / "folder")
+    assert (copied.name, copied.version, copied.files) == ("folder", "", 1)
+    assert copied.spans
+    assert copied.flagged_lines >= SPAN - 1
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="holds no Python file"):
+        checked(tmp_path / "empty")

@@ -1,5 +1,6 @@
 """What a child can't do, tried for real: one process makes all attempts and prints what happened."""
 
+import errno
 import json
 import os
 import socket
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_actors import processes, sandbox
+from gpu_actors import processes
 from gpu_actors.sandbox import Confinement, Sandbox, wait_for
 
 ATTEMPTS = """
@@ -123,6 +124,37 @@ time.sleep(600)
     pytest.fail("the daemon outlived its sandbox")
 
 
+def test_an_orphan_that_nobody_saw_ends_with_the_group_also_without_a_pid_namespace() -> None:
+    """It forks twice, begins a session and loses its parent before the harness has looked at the tree once."""
+    code = """
+import os, sys
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.closerange(0, 3)
+        os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)", "orphan-unseen"])
+    os._exit(0)
+os.wait()
+"""
+    with Sandbox(python(code), Confinement(mode="none")) as child:
+        child.sample_s = 60.0
+        assert child.wait(30) == 0, child.output
+        assert alive("orphan-unseen") == [], "when the group has ended, it has ended"
+
+
+def test_no_process_can_signal_every_other_one() -> None:
+    """Without a pid namespace that would be the harness as well. Signal 0 only asks whether it may."""
+    code = (
+        "import os\ntry:\n    os.kill(-1, 0)\nexcept OSError as error:\n    print(error.errno)\nos.kill(os.getpid(), 0)"
+    )
+    with Sandbox(python(code), Confinement()) as child:
+        assert child.wait(30) == 0, child.output
+        child.drain()
+        if "no seccomp" in child.isolation:
+            pytest.skip("this machine has no seccomp filter of ours")
+        assert child.output.strip() == str(errno.EPERM)
+
+
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
@@ -177,16 +209,6 @@ time.sleep(60)
         while child.peak_rss_bytes < 200 << 20 and time.monotonic() < deadline:
             time.sleep(0.02)
         assert 200 << 20 <= child.peak_rss_bytes < 300 << 20, child.output
-
-
-def test_a_reference_may_use_what_transformers_imports_where_it_is_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("transformers", "accelerate", "vllm"):
-        (tmp_path / name).mkdir()
-    monkeypatch.setattr(sandbox, "site_folders", lambda: (tmp_path,))
-    assert sandbox.reference_packages() == (tmp_path / "transformers", tmp_path / "accelerate")
-    assert sandbox.readable_packages() == ()
 
 
 def test_a_user_namespace_that_is_granted_and_good_for_nothing_is_not_entered() -> None:

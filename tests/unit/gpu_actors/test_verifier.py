@@ -113,6 +113,11 @@ RUBBISH = """import os
             os.write(fd, bytes([255, 254, 10]))
         except OSError:
             pass"""
+READS = """from pathlib import Path
+    try:
+        next(Path("/usr").rglob("*.py")).read_text()
+    except PermissionError:
+        pass"""
 ENVIRONMENT = "import os; print(os.environ['ENGINESMITH_SECRET'])"
 DOWNLOAD = "from urllib.request import urlopen; urlopen('http://127.0.0.1:PORT/', timeout=5)"
 ONE_STAGE: dict[str, object] = {"stages": ("execution",)}
@@ -224,6 +229,14 @@ def test_the_server_gate_hears_a_truncated_stream(work: Path) -> None:
     assert "the streamed completion is" in wrong.failures[0].summary
 
 
+def test_the_server_s_own_process_is_watched_too(work: Path) -> None:
+    fields: dict[str, object] = {"stages": ("integration",), "levels": ("L0", "L1"), "contracts": ("server",)}
+    reads = {"server.py": ("import argparse\n", f"import argparse\n{READS.replace(chr(10) + '    ', chr(10))}\n")}
+    wrong = verify(work, "served_reading", "llama", reads, **fields)
+    assert [gate.gate for gate in wrong.failures] == ["watched"], lines(wrong)
+    assert [(row.kind, row.file) for row in wrong.violations] == [("read", "server.py")]
+
+
 def test_a_tree_that_hangs_is_ended_at_the_deadline(work: Path) -> None:
     verdict = verify(work, "hangs", "llama", setup_that("while True: pass"), stages=("execution",), deadline_s=4.0)
     assert [gate.status for gate in verdict.gates] == ["PASS", "PASS", "PASS", "FAIL"]
@@ -270,6 +283,27 @@ def test_a_tree_with_a_copied_function_is_rejected_unread_with_each_span_named(w
     spans = [int(line) for line in re.findall(r"model\.py:(\d+)-\d+ is in transformers", verdict.failures[0].summary)]
     assert len(spans) >= 2
     assert min(spans) > text.count("\n")
+    assert [(row.kind, row.line) for row in verdict.violations] == [("copied", line) for line in spans]
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "gate", "kind", "fields"),
+    [
+        ("listed", "import transformers", "audit", "static", ONE_STAGE),
+        ("reads", READS, "watched", "read", ONE_STAGE),
+        ("reads_at_last", READS, "watched", "read", {"stages": ("acceptance",), "levels": ("L3",)}),
+    ],
+)
+def test_each_violation_is_a_row_of_the_verdict_whatever_level_was_asked_for(
+    work: Path, name: str, code: str, gate: str, kind: str, fields: dict[str, object]
+) -> None:
+    """What a tree tries and gets over is a violation too: nothing else of it fails."""
+    verdict = verify(work, name, "llama", setup_that(code), **({"levels": ("L0", "L1")} | fields))
+    assert not verdict.passed
+    assert [(row.candidate, row.gate, row.kind, row.file) for row in verdict.violations] == [
+        ("c", gate, kind, "kernels.py")
+    ], lines(verdict)
+    assert verdict.violations[0].line > 1
 
 
 def test_a_stage_whose_gates_would_all_fall_away_is_our_fault_and_raises(work: Path) -> None:

@@ -51,6 +51,10 @@ FAULTS: list[tuple[dict[str, object], str]] = [
     ({"budget": {"minutes": float("inf")}}, r"budget.minutes: .*finite"),
     ({"authors": {"default": "oracle"}}, r"authors.default: .*'oracle'"),
     ({"sources": False}, r"sources: .*'off', got False"),
+    ({"sources": "on"}, r"sources: .*'off', got 'on'"),
+    ({"operators": ["vllm"]}, r"operators: vllm is an inference framework"),
+    ({"operators": ["torch", "mlx-lm"]}, r"operators: mlx_lm is an inference framework"),
+    ({"operators": ["flash"]}, r"operators: flash is no operator library .*there are torch, triton, flash_attn, .*mlx"),
 ]
 
 
@@ -65,6 +69,11 @@ def test_a_key_that_is_there_twice_is_a_fault_at_any_depth() -> None:
 def test_a_fault_names_the_field_and_what_it_may_hold(change: dict[str, object], message: str) -> None:
     with pytest.raises(TargetError, match=message):
         parse_target({**SMALLEST, **change}, "t.yaml")
+
+
+def test_operator_libraries_are_listed_by_either_spelling() -> None:
+    listed = parse_target({**SMALLEST, "operators": ["torch", "flash-attn", "flashinfer", "mlx"]}, "t.yaml")
+    assert listed.operators == ("torch", "flash_attn", "flashinfer", "mlx")
 
 
 def test_all_faults_are_told_at_once() -> None:
