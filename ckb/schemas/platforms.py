@@ -4,19 +4,22 @@ from typing import Literal
 
 from pydantic import Field
 
-from ckb.facts import Frozen
+from ckb.facts import Accelerator, Frozen
 from ckb.records import Layer, Row
 from ckb.schemas.arrow import schema_of
+
+OperatorState = Literal["usable", "installed", "absent", "untried"]
+"""usable: a small run gave right results; installed: it imports, its kernels failed; absent: it is not there, or does
+not exist for the platform; untried: it exists, and no run of ours has shown more."""
 
 
 class PlatformOperator(Frozen):
     """One operator library or instruction set on this platform."""
 
     name: str
-    """torch, triton, avx2, ..."""
-    state: Literal["usable", "installed", "absent", "untried"]
-    """usable: a small run gave right results; installed: it imports, its kernels failed; absent: it does not exist for
-    this platform; untried: it exists, and no run of ours has shown more."""
+    """torch, cpp, triton, avx2, ..."""
+    state: OperatorState
+    """What is known of the class; on each machine a run decides (ckb.operators)."""
     fallback: str | None = None
     """What to use instead, with its cost, when it is not usable."""
     note: str = ""
@@ -56,8 +59,7 @@ class Platform(Row):
     layer: Layer = "parallelism"
     title: str
     """The class of machines, for people."""
-    accelerator: Literal["cpu", "cuda", "hip", "metal"]
-    """As in ckb.facts.PlatformFacts, which knows cpu and cuda so far."""
+    accelerator: Accelerator
     dtypes: tuple[str, ...]
     """Compute dtypes that the platform runs at full rate or close to it."""
     devices: tuple[Device, ...] = ()
