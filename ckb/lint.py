@@ -3,6 +3,7 @@
 import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def lint_store(store: Store, version: Version = None) -> list[Problem]:
 def lint(rows: Rows) -> list[Problem]:
     """Problems of the rows that aren't deprecated, by table and id."""
     live = {table: [row for row in found if row.status != "deprecated"] for table, found in rows.items()}
-    found = [*_doubles(live), *_references(live), *_code(live), *_predicates(live), *_options(live)]
+    found = [*_doubles(live), *_references(live), *_code(live), *_predicates(live), *_machines(live), *_options(live)]
     return sorted(found, key=lambda problem: (problem.table, problem.id, problem.what))
 
 
@@ -95,6 +96,15 @@ def _predicates(rows: Rows) -> Iterator[Problem]:
         for row in found:
             for where, text in _texts(row):
                 yield from (Problem(table, row.id, f"{where}: {what}") for what in _faults(text, declared))
+
+
+def _machines(rows: Rows) -> Iterator[Problem]:
+    """What is about a machine must hold whatever model runs there: `doctor` asks without one."""
+    for row in rows.get("platforms", ()):
+        with suppress(PredicateError):  # that it does not parse is another problem
+            for name in sorted(Predicate(row.applies_to).names()):
+                if not name.startswith("platform."):
+                    yield Problem("platforms", row.id, f"applies_to asks about {name}; only platform facts can be")
 
 
 def _texts(row: Row) -> Iterator[tuple[str, str]]:

@@ -21,8 +21,8 @@ import numpy as np
 from ckb.errors import UserError
 from ckb.facts import PlatformFacts
 from ckb.hashing import sha256_file
-from ckb.operators import CPP, TriedOperator
-from ckb.schemas.platforms import Measurement
+from ckb.operators import CPP
+from ckb.schemas.platforms import Measurement, TriedOperator
 from gpu_actors import processes
 from gpu_actors.child import DRIVERS, Child, ChildFailure
 from gpu_actors.lease import Lease, physical_devices

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from ckb.facts import Frozen
 from ckb.hashing import sha256_json
-from ckb.operators import TriedOperator
+from ckb.schemas.platforms import TriedOperator
 
 PASSING_S = 3600.0
 """How long a failure is believed that the machine's load or a full device may have caused."""

@@ -111,6 +111,7 @@ def run_row(context: Context, verdict: Verdict, benchmark: Benchmark, origin: Pr
         value=objective_of(benchmark, ENGINE, context.plan),
         medians=tuple(medians(benchmark)),
         candidates=len(state.candidates),
+        operators=tuple(planned.operator for planned in context.plan.operators),
         provenance=origin,
     )
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ckb.facts import Accelerator, Frozen
 from ckb.records import Layer, Row
@@ -11,6 +11,10 @@ from ckb.schemas.arrow import schema_of
 OperatorState = Literal["usable", "installed", "absent", "untried"]
 """usable: a small run gave right results; installed: it imports, its kernels failed; absent: it is not there, or does
 not exist for the platform; untried: it exists, and no run of ours has shown more."""
+
+STATE_WORDS: dict[OperatorState, str] = {
+    "usable": "usable", "installed": "installed, not usable", "absent": "absent", "untried": "not tried",
+}  # fmt: skip
 
 
 class PlatformOperator(Frozen):
@@ -29,9 +33,9 @@ class Device(Frozen):
     """One product of the class, by its data sheet. Numbers are of one device."""
 
     name: str
-    """A part of the name that the driver reports: H200."""
+    """A part of the name that the driver reports: H200. Of several that fit the longest is meant."""
     memory_bytes: int | None = None
-    """Capacity of its memory."""
+    """Capacity of its memory. Data sheets write GB for 2^30 bytes of memory, and for 10^9 where they mean speed."""
     read_gb_s: float | None = None
     """Nominal bandwidth of that memory, 10^9 bytes a second."""
     tflops: dict[str, float] = Field(default_factory=dict)
@@ -53,6 +57,43 @@ class Measurement(Frozen):
     """Machine, and who measured it."""
 
 
+class TriedOperator(Frozen):
+    """What is known of one operator library on one machine."""
+
+    name: str
+    """torch, cpp, triton, flash-attn, ..."""
+    device: str
+    """What its kernel was to run on: cpu, cuda."""
+    state: OperatorState
+    why: str = ""
+    """One line that says why it is not usable; empty when it is."""
+    speeds: tuple[Measurement, ...] = ()
+    """How fast its kernel was, and how long it took; only of a usable one."""
+    libraries: dict[str, str] = Field(default_factory=dict)
+    """What the outcome may depend on: its own version, that of Python, torch, the compiler, the driver."""
+    machine: str = ""
+    """Processor or device, with its architecture and cores."""
+    tried: str = ""
+    """ISO date and time of the run; empty where none was needed to see that it is absent."""
+    sandbox: str = ""
+    """The isolation that the run was made in, in words."""
+
+    @model_validator(mode="after")
+    def only_a_right_answer_makes_it_usable(self) -> "TriedOperator":
+        usable = self.state == "usable"
+        if usable != bool(self.speeds) or usable == bool(self.why):
+            raise ValueError(f"{self.name} is {self.state}: a usable operator has speeds, any other one a reason")
+        if self.state in ("usable", "installed") and not self.tried:
+            raise ValueError(f"{self.name} is {self.state}, and no run has shown it")
+        return self
+
+    @property
+    def words(self) -> str:
+        """State with speed or reason, for a line of text."""
+        said = ", ".join(f"{s.value:.4g} {s.unit}" for s in self.speeds) or self.why
+        return f"{STATE_WORDS[self.state]}: {said}"
+
+
 class Platform(Row):
     """One class of machines."""
 
@@ -60,6 +101,7 @@ class Platform(Row):
     title: str
     """The class of machines, for people."""
     accelerator: Accelerator
+    """As in ckb.facts.PlatformFacts."""
     dtypes: tuple[str, ...]
     """Compute dtypes that the platform runs at full rate or close to it."""
     devices: tuple[Device, ...] = ()

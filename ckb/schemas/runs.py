@@ -7,6 +7,7 @@ from pydantic import Field
 from ckb.facts import Frozen
 from ckb.records import Choice, Layer, Row
 from ckb.schemas.arrow import schema_of
+from ckb.schemas.platforms import TriedOperator
 
 
 class Median(Frozen):
@@ -59,6 +60,8 @@ class Run(Row):
     """The final paired benchmark."""
     candidates: int = 0
     """Candidates that the run tried."""
+    operators: tuple[TriedOperator, ...] = ()
+    """The operator libraries as a small run found them on the machine that the run was planned on."""
 
 
 SCHEMA = schema_of(Run)

@@ -34,7 +34,7 @@ from ckb.schemas import (
 from ckb.schemas.definitions import Axis, TensorSpec
 from ckb.schemas.models import ConfigField, Feature, LayerPattern, TensorPattern, Wrapper
 from ckb.schemas.parallelism import Partition
-from ckb.schemas.platforms import Device, Measurement, PlatformOperator
+from ckb.schemas.platforms import Device, Measurement, PlatformOperator, TriedOperator
 from ckb.schemas.runs import Median
 from ckb.schemas.solutions import SourceFile
 from ckb.schemas.traces import Correctness, Environment, Performance
@@ -216,6 +216,19 @@ ROWS: dict[str, Row] = {
         value=12.5,
         medians=(Median(arm="x", prompt_tokens=11, new_tokens=32, metric="tpot_ms", value=12.5),),
         candidates=4,
+        operators=(
+            TriedOperator(
+                name="torch",
+                device="cpu",
+                state="usable",
+                speeds=(Measurement(what="w", value=20.5, unit="GB/s", source="s"),),
+                libraries={"torch": "2.11"},
+                machine="m",
+                tried="2026-11-30T10:00:00+00:00",
+                sandbox="x",
+            ),
+            TriedOperator(name="triton", device="cpu", state="absent", why="no package triton"),
+        ),
     ),
 }
 

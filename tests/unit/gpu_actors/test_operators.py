@@ -9,7 +9,8 @@ import pytest
 
 from ckb.errors import UserError
 from ckb.facts import PlatformFacts
-from ckb.operators import TriedOperator, settled
+from ckb.operators import settled
+from ckb.schemas.platforms import TriedOperator
 from gpu_actors import operators
 from gpu_actors.operators import Rules, try_operators
 from gpu_actors.operators_cache import PASSING_S
