@@ -201,7 +201,10 @@ class Try:
 
     @property
     def _machine(self) -> str:
-        return f"{self._platform.name} ({self._platform.architecture or 'architecture unknown'})"
+        here = self._platform
+        if self.device != here.accelerator:
+            return f"the host of {here.name}"
+        return f"{here.name} ({here.architecture or 'architecture unknown'})"
 
     def row(
         self,

@@ -188,7 +188,8 @@ def operators(*, probe: bool, say: Say) -> Iterator[Finding]:
         except UserError as error:
             yield lack(f"operators on {kind}", "not tried", str(error))
             return
-        yield from (tried_finding(operator) for operator in planned(tried, rows))
+        own = [operator for operator in tried if operator.device == kind]  # C++ is the host's on every kind
+        yield from (tried_finding(operator) for operator in planned(own, rows))
         yield from (isa_finding(entry, here) for entry in listed if entry.name in platform.KERNEL_ISA)
 
 

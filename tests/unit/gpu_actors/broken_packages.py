@@ -16,6 +16,7 @@ BROKEN = {
     "answers another shape": "return right[:1]",
     "has no memory": "raise MemoryError('tried to allocate 2 EiB')",
     "takes all memory": "import time; held = bytearray(b'x' * (3 << 30)); time.sleep(600)",
+    "spoils its process": "np.stack = None; raise RuntimeError('half done')",
     "works": "return right",
 }
 """What its kernel does -> the code that does it."""

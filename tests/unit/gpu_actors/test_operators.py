@@ -40,6 +40,7 @@ REASONS = {
     "answers no numbers": "wrong numbers: 81,920 of 81,920 answers, the largest error nan, .*",
     "answers another shape": r"wrong shape: answers \[5, 1\], right is \[5, 16384\]",
     "has no memory": "MemoryError: tried to allocate 2 EiB",
+    "spoils its process": "RuntimeError: half done",
     "takes all memory": "ended by the harness: its resident memory of .*",
 }
 
@@ -90,6 +91,13 @@ def test_a_kernel_that_answers_right_is_usable_and_is_not_paid_for_twice(
     assert tried(tmp_path / "cache") == row
     with pytest.raises(TypeError):
         tried(tmp_path / "cache", again=True)
+
+
+@pytest.mark.parametrize("behaviour", ["spoils its process", "crashes"])
+def test_one_that_fails_takes_no_other_with_it(behaviour: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_mlx(tmp_path / "site", behaviour, monkeypatch)
+    mlx, torch = try_operators(["mlx", "torch"], PLATFORM, tmp_path / "cache", rules=RULES)
+    assert (mlx.state, torch.state) == ("installed", "usable"), torch.why
 
 
 def test_another_installation_of_the_same_version_is_tried_anew(
