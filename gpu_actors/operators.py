@@ -26,7 +26,7 @@ from ckb.schemas.platforms import Measurement, TriedOperator
 from gpu_actors import processes
 from gpu_actors.child import DRIVERS, Child, ChildFailure
 from gpu_actors.lease import Lease, physical_devices
-from gpu_actors.machine import FOREIGN_LIMIT, ForeignLoad
+from gpu_actors.machine import ForeignLoad
 from gpu_actors.operators_cache import Cache
 from gpu_actors.operators_inputs import Problem, attention, product
 from gpu_actors.sandbox import Confinement, site_folders
@@ -185,8 +185,8 @@ class Try:
         if why := problem.wrong(answers):
             shop.clear()
             return self.row("installed", why=why, sandbox=isolation), True
-        speeds = speeds_of(problem, seconds, self._machine + beside(share))
-        return self.row("usable", speeds=speeds, sandbox=isolation), True
+        speeds = speeds_of(problem, seconds, self._machine)
+        return self.row("usable", speeds=speeds, foreign_cpu=share, sandbox=isolation), True
 
     def _attempt(self, child: Child, problem: Problem) -> tuple[np.ndarray[Any, np.dtype[Any]], list[float]]:
         """Answers and seconds of the runs. Raises ChildFailure."""
@@ -212,6 +212,7 @@ class Try:
         *,
         why: str = "",
         speeds: tuple[Measurement, ...] = (),
+        foreign_cpu: float = 0.0,
         sandbox: str = "",
     ) -> TriedOperator:
         return TriedOperator(
@@ -220,6 +221,7 @@ class Try:
             state=state,
             why=why,
             speeds=speeds,
+            foreign_cpu=foreign_cpu,
             libraries={} if state == "absent" else self.libraries,
             machine=self._machine,
             tried="" if state == "absent" else datetime.now(UTC).isoformat(timespec="seconds"),
@@ -235,11 +237,6 @@ def speeds_of(problem: Problem, seconds: list[float], source: str) -> tuple[Meas
         Measurement(what=what, value=problem.read_bytes / middle / 1e9, unit="GB/s", source=source),
         Measurement(what=what, value=1e3 * middle, unit="ms", source=source),
     )
-
-
-def beside(share: float) -> str:
-    """What must be said of a time that was taken while others computed."""
-    return f", {share:.0%} of its processors used by others meanwhile" if share > FOREIGN_LIMIT else ""
 
 
 def reason(failure: ChildFailure, rules: Rules) -> str:

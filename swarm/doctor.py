@@ -197,7 +197,6 @@ def tried_finding(planned: PlannedOperator) -> OperatorFinding:
     operator = planned.operator
     needed = operator.name == "torch" and operator.device == "cpu"
     failed: Literal["limited", "missing"] = "missing" if needed else "limited"
-    speed = ", ".join(f"{s.value:.4g} {s.unit}" for s in operator.speeds)
     return OperatorFinding(
         what=operator.name,
         found=operator.words,
@@ -205,7 +204,7 @@ def tried_finding(planned: PlannedOperator) -> OperatorFinding:
         consequence=f"Instead: {planned.fallback}" if planned.fallback else "",
         device=operator.device,
         status=operator.state,
-        speed=speed,
+        speed=operator.speed,
         why=operator.why,
         tried=operator,
     )

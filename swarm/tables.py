@@ -54,7 +54,7 @@ def operators_table(findings: list[Finding]) -> Table:
 def speed_lines(findings: list[Finding]) -> list[str]:
     """What the speeds of operators_table are speeds of."""
     tried = [finding.tried for finding in findings if isinstance(finding, OperatorFinding) and finding.tried]
-    return [f"{o.name} on {o.device}: {o.speeds[0].what}; {o.speeds[0].source}" for o in tried if o.speeds]
+    return [f"{o.name} on {o.device}: {o.measured}" for o in tried if o.speeds]
 
 
 def coverage_table(coverage: Coverage) -> Table:

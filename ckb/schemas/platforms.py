@@ -57,6 +57,10 @@ class Measurement(Frozen):
     """Machine, and who measured it."""
 
 
+BUSY = 0.05
+"""Share of foreign processor time from which a speed is said to be that of a busy machine."""
+
+
 class TriedOperator(Frozen):
     """What is known of one operator library on one machine."""
 
@@ -69,6 +73,8 @@ class TriedOperator(Frozen):
     """One line that says why it is not usable; empty when it is."""
     speeds: tuple[Measurement, ...] = ()
     """How fast its kernel was, and how long it took; only of a usable one."""
+    foreign_cpu: float = 0.0
+    """Share of the machine's processors that others used meanwhile: the speeds of a busy machine say little."""
     libraries: dict[str, str] = Field(default_factory=dict)
     """What the outcome may depend on: its own version, that of Python, torch, the compiler, the driver."""
     machine: str = ""
@@ -90,8 +96,18 @@ class TriedOperator(Frozen):
     @property
     def words(self) -> str:
         """State with speed or reason, for a line of text."""
-        said = ", ".join(f"{s.value:.4g} {s.unit}" for s in self.speeds) or self.why
-        return f"{STATE_WORDS[self.state]}: {said}"
+        return f"{STATE_WORDS[self.state]}: {f'{self.speed} ({self.measured})' if self.speeds else self.why}"
+
+    @property
+    def speed(self) -> str:
+        """The speeds alone; "" without any."""
+        return ", ".join(f"{s.value:.4g} {s.unit}" for s in self.speeds)
+
+    @property
+    def measured(self) -> str:
+        """What its speeds are speeds of; "" without any."""
+        beside = f", while others used {self.foreign_cpu:.0%} of the processors" if self.foreign_cpu > BUSY else ""
+        return f"{self.speeds[0].what}{beside}" if self.speeds else ""
 
 
 class Platform(Row):

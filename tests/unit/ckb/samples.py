@@ -222,6 +222,7 @@ ROWS: dict[str, Row] = {
                 device="cpu",
                 state="usable",
                 speeds=(Measurement(what="w", value=20.5, unit="GB/s", source="s"),),
+                foreign_cpu=0.5,
                 libraries={"torch": "2.11"},
                 machine="m",
                 tried="2026-11-30T10:00:00+00:00",

@@ -61,7 +61,9 @@ def test_a_broken_operator_is_planned_with_the_fallback_of_the_first_row_that_na
     other = PlatformOperator(name="triton", state="absent", fallback="something else")
     found = planned((operator("torch"), operator("triton", "installed")), [row(), row(TRITON), row(other)])
     assert [p.fallback for p in found] == ["", "cpp: twice the time"]
-    assert found[0].words == "usable: 20 GB/s"
+    assert found[0].words == "usable: 20 GB/s (w)"
+    busy = operator("torch", foreign_cpu=0.4)
+    assert busy.words == "usable: 20 GB/s (w, while others used 40% of the processors)"
     assert found[1].words == "installed, not usable: its kernel failed. Instead: cpp: twice the time"
     assert planned((operator("triton"),), [row(TRITON)])[0].fallback == "", "a usable one needs none"
 
@@ -82,7 +84,7 @@ def test_coverage_names_an_unusable_operator_with_its_fallback_and_stops_only_wi
     tried = (operator("torch"), operator("triton", "installed"))
     found = cover(facts(), tried=tried, platforms=[row(TRITON)])
     torch, triton = (need for need in found.needs if need.what == "operator")
-    assert torch.note == "usable: 20 GB/s"
+    assert torch.note == "usable: 20 GB/s (w)"
     assert "its kernel failed. Instead: cpp: twice the time" in triton.note
     assert not found.gaps, "what a Target lists is a permission"
     assert {"subject": "triton", "note": triton.note}.items() <= dict(found.document()["needs"][4]).items()  # type: ignore[index]

@@ -72,7 +72,7 @@ def test_a_plan_names_what_is_not_usable_with_its_fallback_and_cost(store: Store
     assert plan.facts.platform.operators == ("torch", CPP)
     assert "native" in plan.space["linear"]
     shown = plan_text(plan)
-    assert "  torch: usable: 20 GB/s" in shown
+    assert "  torch: usable: 20 GB/s (w)" in shown
     assert "  triton: installed, not usable: its kernel failed. Instead: cpp: nothing is lost but the time" in shown
     assert Plan.model_validate_json(plan.model_dump_json()) == plan
     rows = dict(facts_of_the_report(RunState(), plan))
