@@ -12,11 +12,13 @@ from ckb.facts import Facts
 from ckb.gaps import Gap, GapKind
 from ckb.knowledge_files import Knowledge
 from ckb.missing import BY_MODULE, why
+from ckb.operators import PlannedOperator, describing, planned
 from ckb.partition import hindrances, nearest
 from ckb.predicate import Predicate
 from ckb.records import STAGES, Choice, Contract, Fragment, Row
 from ckb.schemas import ModelFamily, Parallelism, Platform, TestContract
 from ckb.schemas.models import TEXT_CONFIG
+from ckb.schemas.platforms import TriedOperator
 
 R = TypeVar("R", bound=Row)
 Rule = Contract | Fragment
@@ -31,15 +33,17 @@ class Need:
     """One thing that the Target needs."""
 
     what: str
-    """model, feature, weights, platform, parallelism, contract."""
+    """model, feature, weights, platform, operator, parallelism, contract."""
     subject: str
-    """The model_type, a feature of the model, the weight format, the platform's name, the number of devices, a
-    contract's id."""
+    """The model_type, a feature of the model, the weight format, the platform's name, an operator library, the number
+    of devices, a contract's id."""
     covered_by: tuple[str, ...]
     """Ids of the rows that serve it."""
     gaps: tuple[Gap, ...] = ()
     described_by: tuple[str, ...] = ()
     """Ids of draft contracts that describe what is missing."""
+    note: str = ""
+    """Of an operator: what a run on this machine showed, and what is used instead of one that is not usable."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class Coverage:
     def document(self) -> dict[str, object]:
         """The table for machines: plain values that JSON holds."""
         needs = [
-            {"what": need.what, "subject": need.subject, "gaps": [dict(gap) for gap in need.gaps]}
+            {"what": need.what, "subject": need.subject, "gaps": [dict(gap) for gap in need.gaps], "note": need.note}
             | {"covered_by": list(need.covered_by), "described_by": list(need.described_by)}
             for need in self.needs
         ]
@@ -85,11 +89,13 @@ def coverage(
     tests: Iterable[TestContract],
     parallelism: Iterable[Parallelism] = (),
     unmapped: Sequence[str] = (),
+    tried: Sequence[TriedOperator] = (),
 ) -> Coverage:
-    """What the facts need, and which of it the knowledge serves. `unmapped`: see ckb.checkpoint.Checkpoint."""
+    """What the facts need, and which of it the knowledge serves. `unmapped`: see ckb.checkpoint.Checkpoint. `tried`:
+    the operators that the Target lists, as this machine has them."""
     usable = Knowledge(_usable(knowledge.contracts), _usable(knowledge.fragments), knowledge.version)
     choices = default_choices(facts, usable.contracts.values())
-    models = list(models)
+    models, machines = list(models), describing(facts.platform, platforms)
     test_ids = {test.id for test in tests if test.status == "verified"}
     every = [*usable.contracts.values(), *knowledge.drafts.values()]
     drafts = Drafts.in_force(knowledge.drafts.values(), facts, choices | default_choices(facts, every))
@@ -99,7 +105,8 @@ def coverage(
     rules: list[Rule] = [*contracts, *filed]
     in_force = [rule for rule in rules if applies(rule.applies_to, facts, choices)]
     reading = _reading(facts, rules, choices)
-    needs = [_model(facts, models, unmapped), _weights(facts, reading, drafts), _platform(facts, platforms)]
+    needs = [_model(facts, models, unmapped), _weights(facts, reading, drafts), _platform(facts, machines)]
+    needs += [_operator(operator) for operator in planned(tried, machines)]
     if facts.platform.count > 1:
         needs.append(_parallelism(facts, parallelism, drafts))
     needs += [_feature(name, facts, models, in_force, choices, drafts) for name in facts.model.features]
@@ -212,9 +219,8 @@ def _weights(facts: Facts, reading: tuple[str, ...], drafts: Drafts) -> Need:
     return Need("weights", stored, (), (gap,), ids)
 
 
-def _platform(facts: Facts, platforms: Iterable[Platform]) -> Need:
+def _platform(facts: Facts, about: Sequence[Platform]) -> Need:
     machine = facts.platform
-    about = [p for p in platforms if p.status != "deprecated" and applies(p.applies_to, facts, {})]
     rows = tuple(p.id for p in about if p.status == "verified")
     if rows:
         return Need("platform", machine.name, rows)
@@ -223,6 +229,15 @@ def _platform(facts: Facts, platforms: Iterable[Platform]) -> Need:
         ids = ", ".join(p.id for p in about)
         detail = f"the row {ids} describes it and is a draft: no engine of this knowledge base has run there"
     return Need("platform", machine.name, (), (Gap(kind="platform backend", subject=machine.name, detail=detail),))
+
+
+def _operator(operator: PlannedOperator) -> Need:
+    """One that is not usable is a gap only where nothing is known to use instead: a Target's list is a permission."""
+    name, usable = operator.operator.name, operator.operator.state == "usable"
+    if usable or operator.fallback:
+        return Need("operator", name, (), note=operator.words)
+    detail = f"{operator.words}. No platform row names a fallback; `enginesmith doctor --probe` tries it again"
+    return Need("operator", name, (), (Gap(kind="operator", subject=name, detail=detail),), note=operator.words)
 
 
 def _parallelism(facts: Facts, parallelism: Iterable[Parallelism], drafts: Drafts) -> Need:

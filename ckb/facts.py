@@ -5,6 +5,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 Dtype = Literal["float32", "bfloat16"]
+Accelerator = Literal["cpu", "cuda", "hip", "metal"]
+"""Targets offer cpu and cuda; the others are described, and coverage says that no engine of ours runs there."""
 WeightFormat = Literal["fp32", "bf16"]
 Scalar = str | int | float | bool | None
 
@@ -132,7 +134,7 @@ class ModelFacts(Frozen):
 class PlatformFacts(Frozen):
     """The machine (or the one device group of it) that an engine is made for."""
 
-    accelerator: Literal["cpu", "cuda"]
+    accelerator: Accelerator
     name: str
     """Processor or device name."""
     count: int
@@ -142,7 +144,14 @@ class PlatformFacts(Frozen):
     """Instruction sets of the CPU that kernels may use: avx2, fma, f16c, avx512f, ..."""
     memory_bytes: int
     compiler: str | None
-    """C++ compiler command that torch.utils.cpp_extension can use (with ninja), or None."""
+    """C++ compiler command that torch.utils.cpp_extension can use (with ninja), or None; in a Plan None also where a
+    small kernel that was compiled with it failed."""
+    operators: tuple[str, ...] = ()
+    """Operator libraries of which a small kernel ran here and gave right results: torch, cpp, triton, ..."""
+    architecture: str = ""
+    """What kernels are compiled for: sm_90, gfx942, x86_64."""
+    capability: float = 0.0
+    """CUDA compute capability, 9.0 for Hopper; 0 for everything else."""
 
 
 class WorkloadFacts(Frozen):

@@ -3,12 +3,14 @@
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from ckb.build import read_seed
 from ckb.knowledge_files import KNOWLEDGE
 from ckb.lint_guides import guide_problems
 from ckb.lint_predicates import predicate_problems
+from ckb.predicate import Predicate, PredicateError
 from ckb.problems import Problem, Rows, of
 from ckb.records import Choice, Contract, Fragment
 from ckb.schemas import TestContract
@@ -30,7 +32,7 @@ def lint_store(store: Store, version: Version = None) -> list[Problem]:
 def lint(rows: Rows) -> list[Problem]:
     """Problems of the rows that aren't deprecated, by table and id."""
     live = {table: [row for row in found if row.status != "deprecated"] for table, found in rows.items()}
-    own = [*_doubles(live), *_references(live), *_code(live), *_options(live)]
+    own = [*_doubles(live), *_references(live), *_code(live), *_machines(live), *_options(live)]
     found = [*own, *predicate_problems(live), *guide_problems(live)]
     return sorted(found, key=lambda problem: (problem.table, problem.id, problem.what))
 
@@ -67,6 +69,15 @@ def _code(rows: Rows) -> Iterator[Problem]:
         lines = len(fragment.code.splitlines()) + len(fragment.imports)
         if lines > MAX_FRAGMENT_LINES:
             yield Problem("fragments", fragment.id, f"has {lines} lines, at most {MAX_FRAGMENT_LINES} are allowed")
+
+
+def _machines(rows: Rows) -> Iterator[Problem]:
+    """What is about a machine must hold whatever model runs there: `doctor` asks without one."""
+    for row in rows.get("platforms", ()):
+        with suppress(PredicateError):  # that it does not parse is another problem
+            for name in sorted(Predicate(row.applies_to).names()):
+                if not name.startswith("platform."):
+                    yield Problem("platforms", row.id, f"applies_to asks about {name}; only platform facts can be")
 
 
 def _spaces(rows: Rows) -> dict[tuple[str, str], tuple[dict[str, tuple[Choice, ...]], dict[str, str]]]:

@@ -11,7 +11,11 @@ from platform import python_version, release
 from typing import Literal
 
 from ckb.errors import UserError
-from ckb.facts import Frozen
+from ckb.facts import Frozen, PlatformFacts
+from ckb.operators import PlannedOperator, planned
+from ckb.schemas.platforms import OperatorState, Platform, PlatformOperator, TriedOperator
+from gpu_actors.operators import PACKAGES
+from gpu_actors.say import Say, silent
 from swarm import platform
 from swarm.paths import free_gib, home, models_dir, store_dir
 
@@ -31,8 +35,22 @@ class Finding(Frozen):
     """What follows from the lack, and what mends it."""
 
 
-def examine() -> list[Finding]:
-    """Looks at this machine. Starts nothing but `--version` commands and one empty sandbox."""
+class OperatorFinding(Finding):
+    """One operator library or instruction set; `found` is its speed, or why it has none."""
+
+    device: str
+    """What its kernel runs on: cpu, cuda."""
+    status: OperatorState
+    speed: str = ""
+    why: str = ""
+    """Why it is not usable."""
+    tried: TriedOperator | None = None
+    """The run that showed it; None for what needs none: an instruction set."""
+
+
+def examine(*, probe: bool = False, say: Say = silent) -> list[Finding]:
+    """Looks at this machine. Starts `--version` commands, one empty sandbox, and a small kernel of each operator
+    library that was not tried before (`probe`: of each). `say` is told what takes seconds."""
     checks: tuple[Callable[[], Iterator[Finding]], ...] = (
         system,
         processor,
@@ -43,7 +61,8 @@ def examine() -> list[Finding]:
         sandbox,
         data,
     )
-    return [finding for check in checks for finding in check()]
+    found = [finding for check in checks for finding in check()]
+    return [*found, *operators(probe=probe, say=say)]
 
 
 def lack(what: str, found: str, consequence: str, *, needed: bool = False) -> Finding:
@@ -149,6 +168,60 @@ def sandbox() -> Iterator[Finding]:
         yield lack("sandbox", words, f"generated code is less confined: {', '.join(open_ends)}")
     else:
         yield fine("sandbox", words)
+
+
+def operators(*, probe: bool, say: Say) -> Iterator[Finding]:
+    """Operator libraries on every kind of device of this machine, and the instruction sets that its row names."""
+    from ckb.build import read_seed
+    from ckb.operators import describing
+    from swarm.operators import try_here
+
+    platforms = [row for row in read_seed()["platforms"] if isinstance(row, Platform)]
+    kinds: tuple[Literal["cpu", "cuda"], ...] = ("cpu", "cuda") if platform.gpus() else ("cpu",)
+    for kind in kinds:
+        here = platform.detect(kind)
+        rows = describing(here, platforms)
+        listed = [operator for row in rows for operator in row.operators]
+        names = [operator.name for operator in listed if operator.name in PACKAGES]
+        try:
+            tried = try_here(names, here, again=probe, say=say)
+        except UserError as error:
+            yield lack(f"operators on {kind}", "not tried", str(error))
+            return
+        own = [operator for operator in tried if operator.device == kind]  # C++ is the host's on every kind
+        yield from (tried_finding(operator) for operator in planned(own, rows))
+        yield from (isa_finding(entry, here) for entry in listed if entry.name in platform.KERNEL_ISA)
+
+
+def tried_finding(planned: PlannedOperator) -> OperatorFinding:
+    operator = planned.operator
+    needed = operator.name == "torch" and operator.device == "cpu"
+    failed: Literal["limited", "missing"] = "missing" if needed else "limited"
+    return OperatorFinding(
+        what=operator.name,
+        found=operator.words,
+        state="fine" if operator.state == "usable" else failed,
+        consequence=f"Instead: {planned.fallback}" if planned.fallback else "",
+        device=operator.device,
+        status=operator.state,
+        speed=operator.speed,
+        why=operator.why,
+        tried=operator,
+    )
+
+
+def isa_finding(entry: PlatformOperator, here: PlatformFacts) -> OperatorFinding:
+    """An instruction set: the processor says whether it has it."""
+    there = entry.name in here.isa
+    return OperatorFinding(
+        what=entry.name,
+        found=f"the processor {'has' if there else 'lacks'} it",
+        state="fine" if there else "limited",
+        consequence=f"Instead: {entry.fallback}" if entry.fallback and not there else "",
+        device="cpu",
+        status="usable" if there else "absent",
+        why="" if there else "the processor lacks it",
+    )
 
 
 def data() -> Iterator[Finding]:

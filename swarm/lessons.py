@@ -149,6 +149,7 @@ def run_row(context: Context, verdict: Verdict, benchmark: Benchmark, origin: Pr
         medians=tuple(medians(benchmark)),
         candidates=len(state.candidates),
         violations=tuple(found.row for found in state.violations),
+        operators=tuple(planned.operator for planned in context.plan.operators),
         provenance=origin,
     )
 

@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -19,8 +19,10 @@ from ckb.facts import Facts, Frozen, PlatformFacts
 from ckb.gaps import GapError
 from ckb.hashing import sha256_file, sha256_json
 from ckb.knowledge_files import Knowledge
+from ckb.operators import PlannedOperator, describing, planned, settled
 from ckb.records import STAGES, Choice, Contract, Function, Row, Stage, Tensor
 from ckb.schemas import ModelFamily, Parallelism, Platform, TestContract
+from ckb.schemas.platforms import TriedOperator
 from ckb.space import Unsatisfiable, affects, complete, decisions, open_space, predicate
 from ckb.store import Store
 from gpu_actors.jobs import Scenario
@@ -74,6 +76,8 @@ class Plan(Frozen):
     """Bounds of the goodput metric."""
     scenarios: tuple[Scenario, ...]
     feasibility: Feasibility
+    operators: tuple[PlannedOperator, ...] = ()
+    """What the Target lists, as this machine has it, with what is used instead of what is not usable."""
     checkpoint: str
     """Hash of the checkpoint's config.json and safetensors headers."""
     user_files: UserFiles
@@ -116,11 +120,31 @@ class Plan(Frozen):
         return int.from_bytes(digest[:6], "big")
 
 
+Trial = Callable[[PlatformFacts], tuple[TriedOperator, ...]]
+"""What the operators of a Target do on a machine; takes seconds where they were not tried before."""
+
+
+def untried(platform: PlatformFacts) -> tuple[TriedOperator, ...]:
+    """No operator is known: facts stay as the machine describes itself."""
+    return ()
+
+
+def tried_out(facts: Facts, trial: Trial) -> tuple[Facts, tuple[TriedOperator, ...]]:
+    """The facts as the trial has shown them, and what it found."""
+    tried = trial(facts.platform)
+    return facts.model_copy(update={"platform": settled(facts.platform, tried)}), tried
+
+
 def make_plan(
-    target: Target, store: Store, platform: PlatformFacts, measure: Callable[[PlatformFacts], Machine]
+    target: Target,
+    store: Store,
+    platform: PlatformFacts,
+    measure: Callable[[PlatformFacts], Machine],
+    trial: Trial = untried,
 ) -> Plan:
     """The Plan of a Target from the newest version of the knowledge base. Nothing is spent before it returns.
 
+    `trial` tells what the operators of the Target do on this machine, which decides over what `platform` says.
     Raises UserError for a Target that can't be met, GapError for one that the knowledge base does not cover.
     """
     refuse_unsupported(target)
@@ -130,10 +154,11 @@ def make_plan(
     checkpoint = read_checkpoint(target.checkpoint, store.rows(ModelFamily, version))
     facts = facts_of(target, checkpoint.facts, platform)
     memory = check_memory(target, facts)
+    facts, tried = tried_out(facts, trial)
     knowledge = read_knowledge_at(store, version)
-    if gaps := cover(facts, checkpoint, knowledge, store).gaps:
+    if gaps := cover(facts, checkpoint, knowledge, store, tried).gaps:
         raise GapError(gaps)
-    machine = measure(platform)
+    machine = measure(facts.platform)
     bound = bound_of(target, facts, machine)
     contracts = possible_contracts(knowledge, facts)
     fragments = [f for f in knowledge.fragments.values() if f.contract in {c.id for c in contracts}]
@@ -155,24 +180,27 @@ def make_plan(
         slo=target.objective.slo,
         scenarios=scenarios_of(target),
         feasibility=Feasibility(**memory.model_dump(), read_gb_s=machine.read_gb_s),
+        operators=planned(tried, describing(facts.platform, store.rows(Platform, version))),
         checkpoint=headers_sha256(checkpoint),
         user_files=files,
         draw=secrets.randbits(62),
     )
 
 
-def coverage_of(target: Target, store: Store, platform: PlatformFacts) -> Coverage:
+def coverage_of(target: Target, store: Store, platform: PlatformFacts, trial: Trial = untried) -> Coverage:
     """What a Target needs of the knowledge base, gaps and all. Raises UserError where it contradicts itself."""
     checkpoint = read_checkpoint(target.checkpoint, store.rows(ModelFamily))
-    facts = facts_of(target, checkpoint.facts, platform)
-    return cover(facts, checkpoint, read_knowledge_at(store), store)
+    facts, tried = tried_out(facts_of(target, checkpoint.facts, platform), trial)
+    return cover(facts, checkpoint, read_knowledge_at(store), store, tried)
 
 
-def cover(facts: Facts, checkpoint: Checkpoint, knowledge: Knowledge, store: Store) -> Coverage:
+def cover(
+    facts: Facts, checkpoint: Checkpoint, knowledge: Knowledge, store: Store, tried: Sequence[TriedOperator]
+) -> Coverage:
     at = knowledge.version
     models, platforms = store.rows(ModelFamily, at), store.rows(Platform, at)
     tests, parallelism = store.rows(TestContract, at), store.rows(Parallelism, at)
-    return coverage(facts, knowledge, models, platforms, tests, parallelism, checkpoint.unmapped)
+    return coverage(facts, knowledge, models, platforms, tests, parallelism, checkpoint.unmapped, tried)
 
 
 def refuse_unsupported(target: Target) -> None:

@@ -26,8 +26,13 @@ UNLIMITED = 2**60
 class Gpu(NamedTuple):
     name: str
     memory_bytes: int
-    capability: str
+    capability: float
     """Compute capability: 9.0."""
+
+    @property
+    def architecture(self) -> str:
+        """What kernels are compiled for: sm_90."""
+        return f"sm_{round(self.capability * 10)}"
 
 
 def detect(accelerator: Literal["cpu", "cuda"], count: int = 1) -> PlatformFacts:
@@ -36,7 +41,7 @@ def detect(accelerator: Literal["cpu", "cuda"], count: int = 1) -> PlatformFacts
     `memory_bytes` is the machine's memory (or the cgroup's limit, if less) for a CPU, and that of all `count` devices
     together for CUDA.
     """
-    cores = physical_cores()
+    cores, architecture, capability = physical_cores(), machine(), 0.0
     if accelerator == "cpu":
         if count != 1:
             raise UserError(f"hardware.count: {count} CPUs asked for, one machine is one CPU device; set it to 1")
@@ -49,6 +54,7 @@ def detect(accelerator: Literal["cpu", "cuda"], count: int = 1) -> PlatformFacts
                 "hardware.accelerator to cpu, lower hardware.count, or start this on a machine that has them"
             )
         name, memory = devices[0].name, sum(device.memory_bytes for device in devices[:count])
+        architecture, capability = devices[0].architecture, devices[0].capability
     return PlatformFacts(
         accelerator=accelerator,
         name=name,
@@ -57,6 +63,8 @@ def detect(accelerator: Literal["cpu", "cuda"], count: int = 1) -> PlatformFacts
         isa=cpu_isa(),
         memory_bytes=memory,
         compiler=kernel_compiler(),
+        architecture=architecture,
+        capability=capability,
     )
 
 
@@ -155,5 +163,5 @@ def gpu_of(handle: object) -> Gpu:
     return Gpu(
         name=name.decode() if isinstance(name, bytes) else name,
         memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
-        capability=f"{major}.{minor}",
+        capability=float(f"{major}.{minor}"),
     )

@@ -22,6 +22,7 @@ from swarm.cluster import cluster
 from swarm.context import Context, RunFiles, asked
 from swarm.crew import RayCrew, get
 from swarm.journal import read_events
+from swarm.operators import try_here
 from swarm.orchestrator import Orchestrator
 from swarm.paths import runs_dir, store_dir
 from swarm.plan import Plan, headers_sha256
@@ -73,6 +74,13 @@ def check_unchanged(files: RunFiles) -> None:
         raise UserError(
             f"the run was planned for {planned.name} with {planned.cores} core(s), and this is {here.name} with "
             f"{here.cores}: resume it there, or start a new run here"
+        )
+    tried = try_here(planned.operators, here, target.sandbox) if planned.operators else ()
+    if lost := [o for o in tried if o.name in planned.operators and o.state != "usable"]:
+        words = "; ".join(f"{operator.name} is {operator.words}" for operator in lost)
+        raise UserError(
+            f"the run was planned with operators that are not usable now: {words}. Mend that (`enginesmith doctor "
+            "--probe` tries them again), or start a new run"
         )
 
 

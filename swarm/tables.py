@@ -8,7 +8,8 @@ from rich.text import Text
 
 from ckb.coverage import Coverage
 from ckb.records import STAGES
-from swarm.doctor import Finding
+from ckb.schemas.platforms import STATE_WORDS
+from swarm.doctor import Finding, OperatorFinding
 from swarm.feasibility import gib
 from swarm.plan import Plan
 from swarm.progress import benchmark_line, budget_line, candidate_state
@@ -30,6 +31,8 @@ def plain_table(*columns: str) -> Table:
 def doctor_table(findings: list[Finding]) -> Table:
     table = plain_table("what", "state", "found, and what follows")
     for finding in findings:
+        if isinstance(finding, OperatorFinding):
+            continue
         text = Text(finding.found)
         if finding.consequence:
             text.append(f"\n{finding.consequence}", style="italic")
@@ -37,12 +40,30 @@ def doctor_table(findings: list[Finding]) -> Table:
     return table
 
 
+def operators_table(findings: list[Finding]) -> Table:
+    """The operator libraries among the findings."""
+    table = plain_table("operator", "on", "state", "speed", "why, and what follows")
+    for finding in findings:
+        if isinstance(finding, OperatorFinding):
+            state = Text(STATE_WORDS[finding.status], style=STATE_STYLE[finding.state])
+            follows = ". ".join(part.rstrip(".") for part in (finding.why, finding.consequence) if part)
+            table.add_row(finding.what, finding.device, state, finding.speed, follows)
+    return table
+
+
+def speed_lines(findings: list[Finding]) -> list[str]:
+    """What the speeds of operators_table are speeds of."""
+    tried = [finding.tried for finding in findings if isinstance(finding, OperatorFinding) and finding.tried]
+    return [f"{o.name} on {o.device}: {o.measured}" for o in tried if o.speeds]
+
+
 def coverage_table(coverage: Coverage) -> Table:
     """Each need with what serves it, or with what is missing."""
     table = plain_table("need", "subject", "covered by")
     for need in coverage.needs:
         gaps = Text("\n".join(f"{gap.kind}: {gap.detail}" for gap in need.gaps), style="red")
-        table.add_row(need.what, need.subject, gaps if need.gaps else Text(", ".join(need.covered_by)))
+        served = Text(need.note or ", ".join(need.covered_by))
+        table.add_row(need.what, need.subject, gaps if need.gaps else served)
     return table
 
 
@@ -95,6 +116,8 @@ def plan_text(plan: Plan) -> str:
         f"memory: at least {gib(feasible.needed_bytes)} (weights {gib(feasible.weight_bytes)}, cache "
         f"{gib(feasible.kv_bytes)}, workspace {gib(feasible.workspace_bytes)}) of {gib(feasible.allowed_bytes)}",
         f"bound: {bound_text(plan)}",
+        "operators:",
+        *(f"  {planned.operator.name}: {planned.words}" for planned in plan.operators),
         "scenarios: " + ", ".join(f"{s.prompt_tokens}+{s.new_tokens} tokens" for s in plan.scenarios),
         f"knowledge base version {plan.ckb_version}: {len(plan.contracts)} contracts, {len(plan.tests)} tests",
         *(f"  {stage}: {', '.join(ids)}" for stage, ids in stages.items()),

@@ -7,6 +7,7 @@ from pydantic import Field
 from ckb.facts import Frozen
 from ckb.records import Choice, Layer, Row
 from ckb.schemas.arrow import schema_of
+from ckb.schemas.platforms import TriedOperator
 from ckb.violations import Violation
 
 
@@ -62,6 +63,8 @@ class Run(Row):
     """Candidates that the run tried."""
     violations: tuple[Violation, ...] = ()
     """Of the zero-reference rule, by candidates that were discarded: a run of one that was merged has no row here."""
+    operators: tuple[TriedOperator, ...] = ()
+    """The operator libraries as a small run found them on the machine that the run was planned on."""
 
 
 SCHEMA = schema_of(Run)

@@ -1,6 +1,7 @@
 """Commands before a run: fetch, init, coverage, doctor, authors check."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,11 @@ app.add_typer(authors, name="authors")
 
 def say(line: str) -> None:
     print(line, flush=True)
+
+
+def say_aside(line: str) -> None:
+    """What is being waited for, beside the output."""
+    print(line, file=sys.stderr, flush=True)
 
 
 @app.command()
@@ -64,6 +70,7 @@ def coverage(
     from ckb.build import ensure_store
     from ckb.coverage import refused
     from ckb.gaps import GapError
+    from swarm.operators import trial_of
     from swarm.plan import coverage_of
     from swarm.platform import detect
     from swarm.target import load_target
@@ -71,7 +78,7 @@ def coverage(
     target = load_target(target_file)
     platform = detect(target.hardware.accelerator, target.hardware.count)
     try:
-        found = coverage_of(target, ensure_store(store_dir()), platform)
+        found = coverage_of(target, ensure_store(store_dir()), platform, trial_of(target, say_aside))
     except GapError as error:
         found = refused(error.gaps)
     if as_json:
@@ -87,19 +94,21 @@ def coverage(
 @app.command()
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: a list of findings.")] = False,
+    probe: Annotated[bool, typer.Option("--probe", help="Try every operator library again, also known ones.")] = False,
 ) -> None:
     """Show what this machine has and lacks for the job.
 
-    Each lack is listed with what follows from it. Exit status 1 if the main job can't run."""
+    Each lack is listed with what follows from it. An operator library is usable if a small kernel of it gave right
+    results in the sandbox, once for a machine and its versions. Exit status 1 if the main job can't run."""
     from swarm.doctor import examine
 
-    findings = examine()
+    findings = examine(probe=probe, say=say_aside)
     if as_json:
         say(json.dumps([finding.model_dump() for finding in findings], indent=2))
     else:
-        from swarm.tables import doctor_table, show
+        from swarm.tables import doctor_table, operators_table, show, speed_lines
 
-        show(doctor_table(findings))
+        show(doctor_table(findings), "", operators_table(findings), "", *speed_lines(findings))
     if any(finding.state == "missing" for finding in findings):
         raise typer.Exit(1)
 

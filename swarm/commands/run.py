@@ -11,6 +11,7 @@ import typer
 
 from ckb.errors import UserError
 from swarm import ray_environment
+from swarm.commands.prepare import say_aside
 from swarm.paths import cache_dir, resolve, runs_dir, store_dir
 
 if TYPE_CHECKING:
@@ -40,11 +41,12 @@ def generate(
     need_git()
     from ckb.build import ensure_store
     from swarm.ceilings import measure
+    from swarm.operators import trial_of
     from swarm.plan import make_plan
     from swarm.platform import detect
 
     platform = detect(target.hardware.accelerator, target.hardware.count)
-    plan = make_plan(target, ensure_store(store_dir()), platform, measure)
+    plan = make_plan(target, ensure_store(store_dir()), platform, measure, trial_of(target, say_aside))
     for note in plan.notes:
         print(f"note: {note}", file=sys.stderr)
     if dry_run:

@@ -177,6 +177,8 @@ def facts(state: RunState, plan: Plan) -> tuple[tuple[str, str], ...]:
         ("Workload", f"{workload.kind}, batch {workload.batch}, {workload.decoding}, {workload.dtype}"),
         ("Objective", f"{plan.metric}, {roofline(plan)}"),
     ]
+    if plan.operators:
+        rows.append(("Operators", "; ".join(f"{o.operator.name} {o.words}" for o in plan.operators)))
     if state.released:
         rows.append(("Engine", state.released.path))
     if state.started:

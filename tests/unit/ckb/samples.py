@@ -37,7 +37,7 @@ from ckb.schemas.experience import Evidence
 from ckb.schemas.guides import Compatibility, Step
 from ckb.schemas.models import ConfigField, Feature, LayerPattern, TensorPattern, Wrapper
 from ckb.schemas.parallelism import Partition
-from ckb.schemas.platforms import Device, Measurement, PlatformOperator
+from ckb.schemas.platforms import Device, Measurement, PlatformOperator, TriedOperator
 from ckb.schemas.runs import Median
 from ckb.schemas.solutions import SourceFile
 from ckb.schemas.traces import Correctness, Environment, Performance
@@ -244,6 +244,20 @@ ROWS: dict[str, Row] = {
         medians=(Median(arm="x", prompt_tokens=11, new_tokens=32, metric="tpot_ms", value=12.5),),
         candidates=4,
         violations=(Violation(candidate="c", gate="audit", kind="static", file="model.py", line=3, what="imports x"),),
+        operators=(
+            TriedOperator(
+                name="torch",
+                device="cpu",
+                state="usable",
+                speeds=(Measurement(what="w", value=20.5, unit="GB/s", source="s"),),
+                foreign_cpu=0.5,
+                libraries={"torch": "2.11"},
+                machine="m",
+                tried="2026-11-30T10:00:00+00:00",
+                sandbox="x",
+            ),
+            TriedOperator(name="triton", device="cpu", state="absent", why="no package triton"),
+        ),
     ),
 }
 

@@ -37,6 +37,11 @@ def test_the_seed_has_no_problem(tmp_path: Path) -> None:
             NEW + "decisions: {a: [1]}\ndecision_requires: {a=2: ''}\n---\n",
             "a condition for a=2, which is no option",
         ),
+        (
+            "platforms/new.yaml",
+            "{title: t, accelerator: cpu, dtypes: [], applies_to: model.heads == 1}",
+            "applies_to asks about model.heads; only platform facts can be",
+        ),
         ("contracts/new.md", NEW + "decisions: {a: [1, 1]}\n---\n", "a has no options, or one twice"),
         (
             "contracts/new.md",

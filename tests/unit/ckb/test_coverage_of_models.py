@@ -229,16 +229,23 @@ def test_tensors_that_differ_in_their_numbers_are_one_gap() -> None:
 
 def test_a_draft_platform_is_named_in_its_gap() -> None:
     platforms = [row for row in seed()["platforms"] if isinstance(row, Platform)]
-    devices = {
-        "NVIDIA H200": "nvidia-hopper",
-        "NVIDIA A100-SXM4-80GB": "nvidia-ampere",
-        "NVIDIA L40S": "nvidia-ada",
-        "NVIDIA GeForce RTX 4090": "nvidia-ada",
-        "NVIDIA B200": "nvidia-blackwell",
-        "NVIDIA RTX PRO 6000 Blackwell Server Edition": "nvidia-blackwell",
-    }
-    for name, row in devices.items():
-        target = facts(accelerator="cuda", name=name)
+    devices: list[tuple[str, dict[str, Any]]] = [
+        ("nvidia-hopper", {"name": "NVIDIA H200", "capability": 9.0}),
+        ("nvidia-hopper", {"name": "NVIDIA GH200 480GB", "capability": 9.0}),
+        ("nvidia-ampere", {"name": "NVIDIA A100-SXM4-80GB", "capability": 8.0}),
+        ("nvidia-ampere", {"name": "NVIDIA RTX A4000", "capability": 8.6}),
+        ("nvidia-ada", {"name": "NVIDIA L40S", "capability": 8.9}),
+        ("nvidia-blackwell", {"name": "NVIDIA B200", "capability": 10.0}),
+        ("nvidia-blackwell", {"name": "NVIDIA B300", "capability": 10.3}),
+        ("nvidia-blackwell", {"name": "NVIDIA GeForce RTX 5090", "capability": 12.0}),
+        ("amd-cdna", {"name": "AMD Instinct MI300X", "accelerator": "hip", "architecture": "gfx942"}),
+        ("amd-cdna", {"name": "AMD Instinct MI250X", "accelerator": "hip", "architecture": "gfx90a"}),
+        ("amd-mi300a", {"name": "AMD Instinct MI300A", "accelerator": "hip", "architecture": "gfx942"}),
+        ("hygon-dcu", {"name": "K500SM_AI", "accelerator": "hip"}),
+        ("apple-mlx", {"name": "Apple M3 Pro", "accelerator": "metal"}),
+    ]
+    for row, device in devices:
+        target, name = facts(**{"accelerator": "cuda", **device}), device["name"]
         assert [p.id for p in platforms if Predicate(p.applies_to).holds(target)] == [row], name
         (need,) = (n for n in coverage(target, knowledge(), families(), platforms, []).needs if n.what == "platform")
         assert need.gaps[0].kind == "platform backend"
@@ -250,7 +257,19 @@ def test_the_numbers_of_a_platform_have_a_source() -> None:
         assert isinstance(row, Platform)
         assert all((row.graph_capture, row.collectives, row.operators)), row.id
         assert all(number.source for number in (*row.devices, *row.measured)), row.id
-        assert all(o.fallback for o in row.operators if o.state in ("installed", "absent")), row.id
+        assert all(o.fallback for o in row.operators if o.name not in ("torch", "mlx", "avx2", "fma")), row.id
+
+
+def test_a_device_that_no_row_describes_is_a_gap_and_no_crash() -> None:
+    platforms = [row for row in seed()["platforms"] if isinstance(row, Platform)]
+    for device in (
+        {"accelerator": "cuda", "capability": 7.0},
+        {"accelerator": "hip"},
+        {"accelerator": "cpu", "isa": ()},
+    ):
+        target = facts(name="strange", **device)
+        (need,) = (n for n in coverage(target, knowledge(), families(), platforms, []).needs if n.what == "platform")
+        assert "no row of the platforms table applies to" in need.gaps[0].detail
 
 
 @pytest.mark.parametrize("family", families(), ids=lambda family: family.id)
