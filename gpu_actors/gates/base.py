@@ -158,6 +158,10 @@ def logits_of(reply: Reply, count: int, vocab: int) -> Array:
     return rows
 
 
+EVERY = "contracts"
+"""The contract of a gate that executes every contract in force of its stage, from the rows that the job carries."""
+
+
 @dataclass(frozen=True)
 class Gate:
     """One check. `contract` is what it executes; gates of a stage run when that stage is part of the job."""
