@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from ckb.predicate import Predicate
 from ckb.records import STAGES, Choice, Contract, Fragment, Row
 from ckb.schemas import ModelFamily, Parallelism, Platform, TestContract
 from ckb.schemas.models import TEXT_CONFIG
+from ckb.standing import unfounded
 
 R = TypeVar("R", bound=Row)
 
@@ -238,6 +239,7 @@ def _contract(
     served = tuple(fragment.id for fragment in filed if _applies(fragment.applies_to, facts, choices))
     if contract.module and not served:  # without a module it is the whole engine that fulfils the contract
         gaps.append(_why(contract, facts, filed, choices))
+    gaps += _unfounded(contract, facts, knowledge)
     for name in contract.decisions.keys() - choices.keys():
         detail = f"none of the options {contract.decisions[name]} of {name} is open to this Target"
         gaps.append(Gap(kind=BY_MODULE.get(contract.module, "operator"), subject=contract.id, detail=detail))
@@ -245,6 +247,23 @@ def _contract(
         detail = f"its test {contract.test!r} is not among the test contracts"
         gaps.append(Gap(kind="test", subject=contract.id, detail=detail))
     return Need("contract", contract.id, served, tuple(gaps))
+
+
+def _unfounded(contract: Contract, facts: Facts, knowledge: Knowledge) -> Iterator[Gap]:
+    """Fragments, of whichever choices the facts allow, whose code uses what nothing gives that their contract requires:
+    an engine made of them works by luck, or not at all."""
+    every = knowledge.fragments.values()
+    for fragment in every:
+        if fragment.contract != contract.id or not _possible(fragment.applies_to, facts):
+            continue
+        if missing := unfounded(fragment, contract, knowledge.contracts, every):
+            detail = f"fragment {fragment.id} uses {', '.join(missing)}; no contract that {contract.id} requires has it"
+            yield Gap(kind=BY_MODULE.get(contract.module, "operator"), subject=contract.id, detail=detail)
+
+
+def _possible(predicate: str, facts: Facts) -> bool:
+    """Whether some choices may make a condition hold: no part of it that asks about facts alone fails."""
+    return all(part.choices() for part in Predicate(predicate).failing(facts, {}))
 
 
 def _why(contract: Contract, facts: Facts, filed: Sequence[Fragment], choices: Mapping[str, Choice]) -> Gap:
