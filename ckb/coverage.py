@@ -100,19 +100,24 @@ def coverage(
 
 
 def default_choices(facts: Facts, contracts: Iterable[Contract]) -> dict[str, Choice]:
-    """Each decision's first option that is open to these facts; a decision without any is left out."""
-    contracts = list(contracts)
+    """Each decision's first option that is open to these facts; a decision without any is left out.
+
+    A condition may ask about another decision. While that one is not made, an option that hangs on it keeps its
+    decision waiting, whichever contract comes first: taking the next option then would leave the default unasked for.
+    """
+    rules = [(name, options, c.decision_requires) for c in contracts for name, options in c.decisions.items()]
     choices: dict[str, Choice] = {}
-    for _ in contracts:  # a condition may ask about another contract's decision: as many rounds as it takes
-        before = len(choices)
-        for contract in contracts:
-            for name, options in contract.decisions.items():
-                requires = {option: contract.decision_requires.get(f"{name}={option}", "") for option in options}
-                open_to = [option for option in options if _applies(requires[option], facts, choices)]
-                if open_to:
-                    choices.setdefault(name, open_to[0])
-        if len(choices) == before:
-            break
+    for waits in (True, False):  # what is left in a circle takes what is open without the others
+        for _ in rules:
+            for name, options, requires in rules:
+                if name not in choices:
+                    for option in options:
+                        failing = Predicate(requires.get(f"{name}={option}", "")).failing(facts, choices)
+                        if not failing:
+                            choices[name] = option
+                            break
+                        if waits and all(part.choices() - choices.keys() for part in failing):
+                            break
     return choices
 
 

@@ -19,8 +19,8 @@ import torch
 
 from .stages import PARTS, module
 
-UNWRITTEN = 7e3
-"""What an experiment fills a cache with, to see which positions are written."""
+UNWRITTEN = 7168.0
+"""What an experiment fills a cache with, to see which positions are written: a number of every dtype."""
 
 
 def setup_again(environment: dict[str, str], tree_dir: str) -> dict[str, Any]:

@@ -59,7 +59,10 @@ def describe(value: Any, depth: int = 2) -> dict[str, Any]:
 
 
 def note(key: str, arguments: Mapping[str, Any], result: Any) -> None:
-    call: dict[str, Any] = {"takes": {name: describe(value) for name, value in arguments.items()}, "returns": describe(result)}
+    call: dict[str, Any] = {
+        "takes": {name: describe(value) for name, value in arguments.items()},
+        "returns": describe(result),
+    }
     results = result if isinstance(result, tuple) else (result,)
     if isinstance(result, tuple):
         call["parts"] = [describe(part) for part in result]
