@@ -20,7 +20,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -293,7 +293,7 @@ def on_paper(baseline: Baseline, made: Made, facts: Facts) -> str:
         data = baseline.evidence
         shown = {tuple(item[:3]): Refusal(**_tuples(item[3])) if item[3] else None
                  for item in data[f"errors_{stage}"]["refusals"]}  # fmt: skip
-        if fault := next(error_cases.faults(rows, shown), ""):  # type: ignore[arg-type]
+        if fault := next(error_cases.faults(rows, shown), ""):
             return f"gate errors_{stage}: {fault}"
         states: dict[Any, States] = {tuple(i[:3]): (i[3], i[4]) for i in data[f"states_{stage}"]["states"]}
         if fault := next(transitions.faults(rows, states), ""):
@@ -342,7 +342,8 @@ def report(rows: list[Row], planned: int) -> Iterator[Any]:
     same = sum(not row.by and row.note == SAME and row.table == "fragments" for row in rows)
     yield (
         f"{total} of {len(rows)} mutations noticed ({total / len(rows):.1%}) of {planned} planned; "
-        f"of {len(sites)} values {whole} ({whole / len(sites):.1%}) by every mutation, {seen} ({seen / len(sites):.1%}) by one at least; "
+        f"of {len(sites)} values {whole} ({whole / len(sites):.1%}) by every mutation, "
+        f"{seen} ({seen / len(sites):.1%}) by one at least; "
         f"{same} of the unnoticed ones leave every tree as it was"
     )
 
@@ -373,7 +374,8 @@ def main(
     random.Random(seed_).shuffle(left)  # whatever is left when time is up is a fair sample
     console.print(f"{len(planned)} mutations, {len(planned) - len(left)} known, seed {seed_}, {jobs} at once")
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork")) as pool, kept.open("a") as file:
-        waiting, queue = set(), iter(left)
+        waiting: set[Future[Row]] = set()
+        queue = iter(left)
         while True:
             while len(waiting) < 2 * jobs and time.monotonic() < end and (item := next(queue, None)):
                 waiting.add(pool.submit(noticed, item))
