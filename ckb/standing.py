@@ -1,8 +1,8 @@
 """Whether a fragment stands on what its contract says it builds on: each name that its code uses must be given to it.
 
-Python names come from the fragment itself, its imports, constants and parameters, or, within its module, from a
-contract that its own `requires`; a relative import names something that a required contract's module offers; C++ names
-of other contracts come from required ones. What a fragment happens to find in a module because another fragment needs
+Python names come from the fragment itself, its imports, constants and parameters, or, within its module, from the
+interface of a contract that its own `requires`; a relative import names something that a required contract offers; C++
+names of other contracts come from required ones. What a fragment happens to find in a module because another one needs
 it too is no knowledge: the next Target composes without that one.
 """
 
@@ -25,25 +25,33 @@ def unfounded(
     """What the code uses and nothing gives, in words. `contracts`: those that this one may require; `fragments`: all
     that are filed; whether one of them serves a required contract here is that contract's own question."""
     required = [contracts[name] for name in contract.requires if name in contracts]
-    by_contract: dict[str, set[str]] = {}
+    by_contract: dict[str, list[frozenset[str]]] = {}
     for other_fragment in fragments:
-        by_contract.setdefault(other_fragment.contract, set()).update(defined(other_fragment.code))
+        by_contract.setdefault(other_fragment.contract, []).append(defined(other_fragment.code))
     if len(required) < len(contract.requires) or not by_contract.keys() >= {c.id for c in required if c.module}:
         return []  # something required isn't there at all, which is a gap of its own
     beside = {c.id for c in required if c.module == contract.module}
-    given = {name for id in beside for name in by_contract[id]}
+    offers = {other.id: _offers(other, by_contract.get(other.id, [])) for other in required}
+    given = {name for id in beside for name in offers[id]}
     own = {*fragment.constants, *fragment.parameters, *defined(fragment.code), *imported(fragment.imports)}
     missing = sorted(used(fragment.code) - own - given - set(dir(builtins)))
     found = [f"the name {name}" for name in missing]
     offered: dict[str, set[str]] = {}
-    for other in required:  # its interface, and what its code defines beside it: a helper that others may call
-        names = {function.name.partition(".")[0] for function in other.interface} | by_contract.get(other.id, set())
-        offered.setdefault(Path(other.module).stem, set()).update(names)
+    for other in required:
+        offered.setdefault(Path(other.module).stem, set()).update(offers[other.id])
     for module, name in relative(fragment.imports):
         if name not in offered.get(module, ()):
             found.append(f"{name} of {module}.py")
     found += [f"the C++ name {name}" for name in sorted(_foreign(fragment, contract, contracts))]
     return found
+
+
+def _offers(contract: Contract, definitions: Collection[frozenset[str]]) -> set[str]:
+    """The names that others may use of a contract: its interface's; and what some of its fragments define and others
+    don't, the means of one way to serve it, which go with a choice."""
+    interface = {function.name.partition(".")[0] for function in contract.interface}
+    own = {name for names in definitions for name in names if not all(name in others for others in definitions)}
+    return interface | own
 
 
 def _foreign(fragment: Fragment, contract: Contract, contracts: Mapping[str, Contract]) -> Iterator[str]:

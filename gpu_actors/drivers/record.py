@@ -107,7 +107,7 @@ def record(functions: dict[str, list[str]]) -> dict[str, Any]:
                 _member(f"{file}:{name}", kind, "__init__")
             elif owner:
                 _member(f"{file}:{name}", holder, member)
-            elif isinstance(kind, FunctionType):
+            elif callable(kind):  # a function, or what a decorator such as functools.cache made of one
                 _everywhere(kind, wrapped(f"{file}:{name}", kind, bound=False))
     return {}
 

@@ -13,6 +13,30 @@ from ckb.hashing import sha256_json
 from ckb.records import Contract, Function, Stage
 from gpu_actors.gates.base import EVERY, Finding, Gate, Subject, failed, passed
 
+CALLED: dict[str, tuple[str, ...]] = {
+    "setup": ("DTYPE", "setup"),
+    "linear": ("pack", "linear"),
+    "rms-norm": ("rms_norm",),
+    "rope": ("rope",),
+    "silu-mul": ("silu_mul",),
+    "attention": ("attention",),
+    "kv-cache": ("KVCache", "KVCache.append", "KVCache.keys", "KVCache.values", "KVCache.bytes"),
+    "checkpoint": ("Weights", "Checkpoint", "Checkpoint.take", "Checkpoint.finish"),
+    "weights": ("load_weights",),
+    "model": ("Model", "Model.forward", "Model.head", "Model.step"),
+    "sampler": ("Sampler", "Sampler.from_request", "Sampler.__call__"),
+    "request": ("Request", "QueueFull"),
+    "scheduler": ("Scheduler", "Scheduler.submit", "Scheduler.cancel", "Scheduler.close"),
+    "tokenizer": ("Tokenizer", "Tokenizer.encode", "Tokenizer.decode", "Tokenizer.chat"),
+    "text-stream": ("TextStream", "TextStream.feed", "TextStream.end"),
+    "engine": ("Engine.load", "Engine.generate", "Engine.stream", "Engine.logits", "Engine.tokenizer"),
+    "api-request": ("parse",),
+    "api-answer": ("Answer", "Answer.pieces", "Answer.whole", "Answer.chunk"),
+    "server": ("application",),
+    "serve-command": ("main",),
+}
+"""Contract -> the names by which the drivers of the gates call an engine: they must be among what it offers."""
+
 
 def rows_of(subject: Subject, stage: Stage) -> list[Contract]:
     """The contracts in force that a stage must fulfil with a module."""
@@ -59,6 +83,9 @@ def deviations(files: Mapping[str, str], rows: Sequence[Contract]) -> Iterator[s
         if other := places.get((row.module, row.order)):
             yield f"{row.id} and {other} have the same place, {row.order}, in {row.module}"
         places[row.module, row.order] = row.id
+        offered = {function.name for function in row.interface}
+        if unsaid := [name for name in CALLED.get(row.id, ()) if name not in offered]:
+            yield f"{row.id}: the gates call {', '.join(unsaid)}, which the contract doesn't offer"
         if row.module not in files:
             yield f"{row.id}: there is no {row.module}"
             continue
