@@ -124,10 +124,14 @@ class Subject:
     def _load(self, what: Literal["model", "engine"]) -> None:
         """One of the two is held at a time, so that a Target's memory limit need not allow for both."""
         if self._loaded != what:
-            self._loaded = ""
-            self.call("drop")
+            self.drop()
             self.call(f"load_{what}", checkpoint=str(self.checkpoint))
             self._loaded = what
+
+    def drop(self) -> None:
+        """Lets go of what is loaded."""
+        self._loaded = ""
+        self.call("drop")
 
     def once(self, name: str, make: Callable[[], T], *, ours: bool = False) -> T:
         """What several gates of a verdict need and one makes. `ours`: without the candidate, so not of its time."""

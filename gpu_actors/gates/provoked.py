@@ -107,12 +107,13 @@ def copy(subject: Subject, name: str, make: Callable[[Path], object]) -> str:
 
 
 def lacking(subject: Subject) -> Refusal:
-    name = f"model.layers.{subject.facts.model.layers - 1}.mlp.up_proj.weight"
-    folder = copy(subject, "lacking_last", lambda to: checkpoint.renamed(subject.checkpoint, to, name))
+    name = "model.layers.0.mlp.up_proj.weight"
+    folder = copy(subject, "lacking_first", lambda to: checkpoint.renamed(subject.checkpoint, to, name))
     return raised(subject, "load_weights", {"the tensor's name": (name,)}, checkpoint=folder)
 
 
 def unknown(subject: Subject) -> Refusal:
+    subject.drop()  # all weights are read before the one that is too many is seen
     name = "model.layers.0.of_no_such_name.weight"
     folder = copy(subject, "with_another", lambda to: checkpoint.extended(subject.checkpoint, to, name))
     return raised(subject, "load_weights", {"the tensor's name": (name,)}, checkpoint=folder)
@@ -319,10 +320,10 @@ EXPERIMENTS: dict[tuple[str, str, str], Callable[[Subject], Refusal | None]] = {
     ("checkpoint", "Checkpoint.take", "a tensor that was taken already"): taken_twice,
     ("checkpoint", "Checkpoint.take", "a tensor of another shape"): other_shape,
     ("checkpoint", "Checkpoint.finish", "a tensor that nobody took and no ending allows to ignore"): left_over,
+    ("model", "Model.step", "a position past the cache's capacity"): step_past_capacity,
     ("weights", "load_weights", "a checkpoint that lacks a tensor"): lacking,
     ("weights", "load_weights", "a checkpoint with a tensor that the engine does not know"): unknown,
     ("weights", "load_weights", "a weight file that is cut short"): cut_short,
-    ("model", "Model.step", "a position past the cache's capacity"): step_past_capacity,
     ("engine", "Engine.generate", "an empty prompt"): lambda s: prompts_of(s, [1], [], op="generate"),
     ("engine", "Engine.stream", "an empty prompt, when it is called and not later"): lambda s: prompts_of(
         s, [], op="called"

@@ -25,7 +25,7 @@ OWN: dict[Stage, tuple[Gate, ...]] = {
 def executed(stage: Stage) -> tuple[Gate, ...]:
     """What executes the contracts of a stage once its own tests have shown that it works; the last one ends the
     recording."""
-    return error_cases.GATES[stage], transitions.GATES[stage], calls.GATES[stage]
+    return transitions.GATES[stage], error_cases.GATES[stage], calls.GATES[stage]
 
 
 STAGE_GATES: tuple[Gate, ...] = (
