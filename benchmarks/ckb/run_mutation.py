@@ -96,7 +96,6 @@ def cases() -> list[Case]:
         Case("gelu", "llama", facts("llama", compiler=None, activation="gelu")),
         Case("scaled rope", "llama", facts("llama", compiler=None, rope_type="llama3")),
         Case("batch", "llama", facts("llama", compiler=None, kind="batch")),
-        Case("odd heads", "llama", facts("llama", step="graph", head_dim=24)),
     ]  # fmt: skip
 
 
