@@ -11,7 +11,7 @@ from ckb.drafts import Drafts, applies, described
 from ckb.facts import Facts
 from ckb.gaps import Gap, GapKind
 from ckb.knowledge_files import Knowledge
-from ckb.missing import BY_MODULE, why
+from ckb.missing import BY_MODULE, unfounded_gaps, why
 from ckb.operators import PlannedOperator, describing, planned
 from ckb.partition import hindrances, nearest
 from ckb.predicate import Predicate
@@ -282,6 +282,7 @@ def _contract(
         ids = drafts.naming(names)
         detail = "; ".join(filter(None, (gap.detail, described(ids))))
         gaps.append(gap.model_copy(update={"detail": detail}))
+    gaps += unfounded_gaps(contract, facts, knowledge)
     for name in contract.decisions.keys() - choices.keys():
         detail = f"none of the options {contract.decisions[name]} of {name} is open to this Target"
         gaps.append(Gap(kind=BY_MODULE.get(contract.module, "operator"), subject=contract.id, detail=detail))

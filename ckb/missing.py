@@ -1,11 +1,13 @@
 """Why no fragment serves a contract, and what kind of gap that is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ckb.facts import FACT_NAMES, Facts
 from ckb.gaps import Gap, GapKind
+from ckb.knowledge_files import Knowledge
 from ckb.predicate import Predicate
 from ckb.records import Choice, Contract, Fragment
+from ckb.standing import unfounded
 
 BY_MODULE: dict[str, GapKind] = {
     "kernels.py": "operator",
@@ -43,3 +45,20 @@ def kind_of(names: Sequence[str], default: GapKind) -> GapKind:
     if any(name.startswith("platform.") for name in names):
         return "platform backend"
     return default
+
+
+def unfounded_gaps(contract: Contract, facts: Facts, knowledge: Knowledge) -> Iterator[Gap]:
+    """Fragments, of whichever choices the facts allow, whose code uses what nothing gives that their contract requires:
+    an engine made of them works by luck, or not at all."""
+    every = knowledge.fragments.values()
+    for fragment in every:
+        if fragment.contract != contract.id or not _possible(fragment.applies_to, facts):
+            continue
+        if missing := unfounded(fragment, contract, knowledge.contracts, every):
+            detail = f"fragment {fragment.id} uses {', '.join(missing)}; no contract that {contract.id} requires has it"
+            yield Gap(kind=BY_MODULE.get(contract.module, "operator"), subject=contract.id, detail=detail)
+
+
+def _possible(predicate: str, facts: Facts) -> bool:
+    """Whether some choices may make a condition hold: no part of it that asks about facts alone fails."""
+    return all(part.choices() for part in Predicate(predicate).failing(facts, {}))

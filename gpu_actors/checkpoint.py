@@ -108,3 +108,25 @@ def _linked(source: Path, target: Path, changed: Path | None = None) -> Path:
         if path.is_file() and path != changed:
             (target / path.name).symlink_to(path.resolve())
     return changed
+
+
+def extended(source: Path, target: Path, tensor: str) -> None:
+    """Writes a copy of a checkpoint with one more tensor, of one float32, and all weights 0."""
+    last = files(source)[-1]
+    _linked(source, target, last)
+    with last.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+    end = last.stat().st_size - 8 - length
+    header[tensor] = {"dtype": "F32", "shape": [1], "data_offsets": [end, end + 4]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with (target / last.name).open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end + 4)  # a hole: costs no disk
+    index = target / "model.safetensors.index.json"
+    if index.exists():
+        listed = json.loads(index.read_text(encoding="utf-8"))
+        listed["weight_map"][tensor] = last.name
+        index.unlink()
+        index.write_text(json.dumps(listed), encoding="utf-8")

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from ckb.facts import Facts, Frozen
-from ckb.records import Stage
+from ckb.records import Contract, Stage
 from ckb.violations import Violation
 
 Level = Literal["L0", "L1", "L2", "L3"]
@@ -47,6 +47,11 @@ class VerifyJob(Frozen):
     levels: tuple[Level, ...] = ("L0", "L1", "L2")
     contracts: tuple[str, ...]
     """Contract ids of the plan: a test contract runs if its contract is among them."""
+    rows: tuple[Contract, ...] = ()
+    """The contracts in force for the candidate's choices, as the run's version of the knowledge base has them: the
+    gates that execute contracts read their columns. Without any, those gates fall away."""
+    ckb_version: int = 0
+    """The version that the rows are of."""
     acceptance: Acceptance = "screen"
     """Size of the L3 acceptance."""
     seed: int = 0

@@ -17,7 +17,7 @@ from ckb.hashing import sha256
 from ckb.records import STAGES, Stage
 from gpu_actors.child import ENGINE, Child, ChildFailure
 from gpu_actors.gates import provenance
-from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
+from gpu_actors.gates.base import EVERY, Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.registry import STAGE_GATES
 from gpu_actors.jobs import EngineJob, EvidenceFile, GateResult, Level, Verdict, VerifyJob
 from gpu_actors.reference import Reference
@@ -163,14 +163,16 @@ def run_user_gate(job: VerifyJob, record: Record, cache_dir: Path, seconds_left:
 
 
 def gates_of(stage: Stage, job: VerifyJob) -> list[Gate]:
-    """The gates of one stage whose level is asked for and whose contract the plan holds. A stage whose gates would
-    all fall away must not pass in silence."""
+    """The gates of one stage whose level is asked for and whose contract the plan holds, and those that execute the
+    contracts in force, where the job carries them. A stage whose gates would all fall away must not pass in silence."""
     asked = [gate for gate in STAGE_GATES if gate.stage == stage and level(gate, job) in job.levels]
-    chosen = [gate for gate in asked if gate.contract in job.contracts]
-    if asked and not chosen:
-        wanted = ", ".join(dict.fromkeys(gate.contract for gate in asked))
+    own = [gate for gate in asked if gate.contract != EVERY]
+    chosen = [gate for gate in own if gate.contract in job.contracts]
+    if own and not chosen:
+        wanted = ", ".join(dict.fromkeys(gate.contract for gate in own))
         raise ValueError(f"stage {stage} has gates for the contracts {wanted}; the job names none of them")
-    return chosen
+    executed = any(row.stage == stage and row.module for row in job.rows)
+    return [gate for gate in asked if gate in chosen or (executed and gate.contract == EVERY)]
 
 
 def level(gate: Gate, job: VerifyJob) -> Level:

@@ -4,11 +4,11 @@ Every step is journalled when it is done, and a step that the journal holds is n
 a second time continues where the last driver stopped. Safe to run for several candidates at once, one thread each.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
-from ckb.records import STAGES, Stage
+from ckb.records import STAGES, Choice, Stage
 from gpu_actors.jobs import Acceptance, Level, Verdict, VerifyJob
 from roles.author import Answer, AnyBrief, AuthorError, NoAnswer, Usage
 from roles.briefs import (
@@ -119,9 +119,14 @@ class InnerLoop:
         return ("L3",) if judged and "L3" in levels else levels
 
     def verify(
-        self, candidate: Candidate, purpose: e.Purpose, levels: tuple[Level, ...], merged: Commit | None = None
+        self,
+        candidate: Candidate,
+        purpose: e.Purpose,
+        levels: tuple[Level, ...],
+        merged: Commit | None = None,
+        choices: Mapping[str, Choice] | None = None,
     ) -> Verdict:
-        """Has the gates run on a candidate's tree, or on what became of it in a merge."""
+        """Has the gates run on a candidate's tree, or on what became of it in a merge, with the choices of that."""
         context = self.context
         context.ledger.check()
         context.note(f"{candidate.id}: gates {', '.join(levels)}")
@@ -134,6 +139,8 @@ class InnerLoop:
                 stages=stages,
                 levels=levels,
                 contracts=tuple(c.id for c in context.contracts(stages)),
+                rows=context.in_force(stages, candidate.submitted.choices if choices is None else choices),
+                ckb_version=context.knowledge.version,
                 acceptance=self._acceptance(engine.tree, purpose),
                 seed=context.plan.seed_of("verdict", candidate.id, str(candidate.attempts), purpose),
                 checker=absolute_command(context.target.user.checker or ""),

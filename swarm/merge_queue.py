@@ -109,7 +109,8 @@ class MergeQueue:
         except MergeConflict as conflict:
             self._discard(candidate, f"{conflict} with {earlier[-1].candidate}; open again on the new base", measured)
             return
-        verdict = candidate.verdicts.get("merge") or self.inner.verify(candidate, "merge", ALL_LEVELS, merged)
+        choices = self.context.choices | self._difference(candidate)
+        verdict = candidate.verdicts.get("merge") or self.inner.verify(candidate, "merge", ALL_LEVELS, merged, choices)
         if not verdict.passed:
             failure = verdict.failures[0]
             self._discard(candidate, f"merged with {earlier[-1].candidate}, {failure.gate} failed", None)
@@ -119,7 +120,7 @@ class MergeQueue:
             lost = policy.why_no_gain(after) if after else "no valid measurement"
             self._discard(candidate, f"its gain was lost in the merge: {lost}", after)
             return
-        self._advance(candidate, merged, self.context.choices | self._difference(candidate))
+        self._advance(candidate, merged, choices)
         self._keep(candidate, self._on_top(candidate, after), after)
 
     def _on_top(self, candidate: Candidate, after: Measured) -> str:

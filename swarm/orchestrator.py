@@ -131,7 +131,9 @@ class Orchestrator:
     def _release(self, merged: e.Merged) -> bool:
         candidate = self.context.state.candidates[merged.candidate]
         levels = self.inner.still_open(merged.tree, STAGES, ALL_LEVELS)
-        verdict = candidate.verdicts.get("release") or self.inner.verify(candidate, "release", levels, merged)
+        verdict = candidate.verdicts.get("release") or self.inner.verify(
+            candidate, "release", levels, merged, self.context.choices
+        )
         if not verdict.passed or self.context.state.violation_in(merged):
             return False
         benchmark = self.context.state.benchmark("release", 0, candidate.id)

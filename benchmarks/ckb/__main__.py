@@ -1,5 +1,10 @@
-"""python -m benchmarks.ckb [contention|scale|all]: figures, bars and verdicts. Exit status 1 if a bar is missed."""
+"""python -m benchmarks.ckb [contention|scale|all]: figures, bars and verdicts. Exit status 1 if a bar is missed.
 
+python -m benchmarks.ckb mutation --out FOLDER [...]: who notices when knowledge is wrong (run_mutation.py).
+"""
+
+import runpy
+import sys
 import tempfile
 from collections.abc import Callable
 from enum import StrEnum
@@ -55,4 +60,8 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    if sys.argv[1:2] == ["mutation"]:  # a script of its own: it may import what this package may not
+        del sys.argv[1]
+        runpy.run_module("benchmarks.ckb.run_mutation", run_name="__main__", alter_sys=True)
+    else:
+        typer.run(main)

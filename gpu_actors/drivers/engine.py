@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import stages, watch
+from . import experiments, record, serving, stages, watch
 from .stages import PARTS, module, result
 
 SERVE = Path(__file__).parent / "serve.py"
@@ -219,7 +219,8 @@ def ceiling(bytes_: int, seconds: float, threads: int) -> dict[str, Any]:
     return {"gb_s": best}
 
 
-OPERATIONS = stages.OPERATIONS | {
+PLAIN = stages.OPERATIONS | record.OPERATIONS | experiments.OPERATIONS | serving.OPERATIONS
+OPERATIONS = PLAIN | {
     "load_engine": load_engine,
     "generate": generate,
     "stream": stream,

@@ -127,10 +127,14 @@ class Subject:
     def _load(self, what: Literal["model", "engine"]) -> None:
         """One of the two is held at a time, so that a Target's memory limit need not allow for both."""
         if self._loaded != what:
-            self._loaded = ""
-            self.call("drop")
+            self.drop()
             self.call(f"load_{what}", checkpoint=str(self.checkpoint))
             self._loaded = what
+
+    def drop(self) -> None:
+        """Lets go of what is loaded."""
+        self._loaded = ""
+        self.call("drop")
 
     def once(self, name: str, make: Callable[[], T], *, ours: bool = False) -> T:
         """What several gates of a verdict need and one makes. `ours`: without the candidate, so not of its time."""
@@ -159,6 +163,10 @@ def logits_of(reply: Reply, count: int, vocab: int) -> Array:
             "PROTOCOL", f"logits must be finite float32 {(count, vocab)}; found {dtype} {rows.shape}{finite}"
         )
     return rows
+
+
+EVERY = "contracts"
+"""The contract of a gate that executes every contract in force of its stage, from the rows that the job carries."""
 
 
 @dataclass(frozen=True)

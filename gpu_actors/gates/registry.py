@@ -1,12 +1,34 @@
 """All gates, in the order in which a stage runs them."""
 
-from gpu_actors.gates import acceptance, execution, integration, model, server
+from ckb.records import Stage
+from gpu_actors.gates import (
+    acceptance,
+    calls,
+    error_cases,
+    execution,
+    integration,
+    interface,
+    model,
+    server,
+    transitions,
+)
 from gpu_actors.gates.base import Gate
 
+OWN: dict[Stage, tuple[Gate, ...]] = {
+    "execution": execution.GATES,
+    "model": model.GATES,
+    "integration": (*integration.GATES, *server.GATES),
+}
+"""The tests of each stage. Around them the contracts are executed: their calls are recorded while these run."""
+
+
+def executed(stage: Stage) -> tuple[Gate, ...]:
+    """What executes the contracts of a stage once its own tests have shown that it works; the last one ends the
+    recording."""
+    return transitions.GATES[stage], error_cases.GATES[stage], calls.GATES[stage]
+
+
 STAGE_GATES: tuple[Gate, ...] = (
-    *execution.GATES,
-    *model.GATES,
-    *integration.GATES,
-    *server.GATES,
+    *(gate for stage, own in OWN.items() for gate in (interface.GATES[stage], *own, *executed(stage))),
     *acceptance.GATES,
 )

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from roles.authors.composer import syntax
+from ckb import syntax
 from roles.briefs import JudgeAnswer, JudgeBrief
 
 SERVING = {"generate", "stream", "logits", "step", "forward", "head", "__call__"}

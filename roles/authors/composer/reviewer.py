@@ -3,10 +3,10 @@
 import ast
 from collections.abc import Iterator
 
+from ckb import syntax
 from ckb.audit import source_violations
 from ckb.records import Contract
 from ckb.space import predicate
-from roles.authors.composer import syntax
 from roles.briefs import Finding, ReviewerAnswer, ReviewerBrief
 
 

@@ -133,6 +133,14 @@ def test_a_gap_says_what_the_nearest_fragment_is_for() -> None:
     )
 
 
+def test_a_default_that_hangs_on_a_decision_of_a_later_contract_is_waited_for() -> None:
+    first = contract("a", module="", decisions={"step": ("compiled", "eager")},
+                     decision_requires={"step=compiled": "choice.linear == 'native'"})  # fmt: skip
+    assert default_choices(facts(), [first, CONTRACTS[0]]) == {"step": "compiled", "linear": "native"}
+    assert default_choices(facts(compiler=None), [first, CONTRACTS[0]]) == {"step": "eager", "linear": "torch"}
+    assert default_choices(facts(), [first]) == {"step": "eager"}, "nobody makes the other decision"
+
+
 def test_missing_tests_tensors_and_options_are_gaps() -> None:
     assert set(gaps(cover(facts(), tests=[]))) == {("test", c) for c in cover(facts()).contracts}
     assert gaps(cover(facts(), unmapped=("model.extra",))) == [("weight mapping", "model.extra")]
@@ -200,7 +208,8 @@ def test_a_draft_that_no_gap_names_is_a_gap_itself() -> None:
 @pytest.mark.parametrize("changes", [{}, {"model_type": "qwen3", "architecture": "Qwen3ForCausalLM", "qk_norm": True}])
 def test_the_seed_covers_llama_and_qwen3_on_a_cpu(dtype: str, compiler: str | None, changes: dict[str, Any]) -> None:
     tests = [row for row in read_seed()["test_contracts"] if isinstance(row, TestContract)]
-    target = facts(dtype=dtype, compiler=compiler, **changes)
+    target = facts(dtype=dtype, compiler=compiler, head_dim=16, **changes)
     found = coverage(target, read_knowledge(), families(), [PLATFORM], tests)
     assert found.gaps == ()
+    assert ("decode-program" in found.contracts) == (compiler is not None), "the default step is asked for"
     assert {"linear", "rope", "attention", "kv-cache", "weights", "engine", "server"} <= set(found.contracts)

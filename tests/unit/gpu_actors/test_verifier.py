@@ -275,7 +275,9 @@ def test_a_tree_with_a_copied_function_is_rejected_unread_with_each_span_named(w
     tree = tiny.write_engine(work / "trees" / "copied", "llama", {})
     text = (tree / "model.py").read_text()
     copies = [function for _, function in chosen(2, 16, seed=4)]
-    (tree / "model.py").write_text(text + disguised(copies, random.Random(4)))
+    kept = "\n".join(f"WIDTH_{n} = {n} * HIDDEN" for n in range(8))  # nothing of theirs, so that the spans stay apart
+    first, second = (disguised([copy], random.Random(4)) for copy in copies)
+    (tree / "model.py").write_text(f"{text}\n{first}\n{kept}\n{second}")
     job = tiny.verify_job(tiny.engine_job(tree, work / "llama", "llama"), stages=("execution",))
     verdict = Verifier(work / "cache").verify(job)
     assert [gate.gate for gate in verdict.gates if gate.status == "FAIL"] == ["copied"], lines(verdict)

@@ -170,4 +170,4 @@ def verify_job(engine: EngineJob, **fields: object) -> VerifyJob:
         "seed": 11,
         "deadline_s": 120.0,
     }
-    return VerifyJob(engine=engine, **(defaults | fields))  # type: ignore[arg-type]
+    return VerifyJob(engine=engine, **(defaults | fields))

@@ -1,4 +1,4 @@
-"""What the reviewer and the judge read from a syntax tree."""
+"""What reviewer, judge and gates read from a syntax tree."""
 
 import ast
 from collections.abc import Iterator
@@ -73,10 +73,23 @@ def parameters(module: ast.Module, node: ast.stmt) -> list[str] | None:
     """
     match node:
         case ast.FunctionDef(args=args) | ast.AsyncFunctionDef(args=args):
-            names = [arg.arg for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]]
+            rest = [f"*{args.vararg.arg}"] if args.vararg else []
+            names = [*(arg.arg for arg in [*args.posonlyargs, *args.args]), *rest, *(a.arg for a in args.kwonlyargs)]
             return names[1:] if names[:1] in (["self"], ["cls"]) else names
         case ast.ClassDef(name=name):
             if constructor := find(module, f"{name}.__init__"):
                 return parameters(module, constructor)
             return [key for key, child in members(node).items() if isinstance(child, ast.AnnAssign)]
     return None
+
+
+def optional(module: ast.Module, node: ast.stmt) -> int:
+    """How many of the last of these a call may leave out."""
+    match node:
+        case ast.FunctionDef(args=args) | ast.AsyncFunctionDef(args=args):
+            return len(args.defaults) + sum(default is not None for default in args.kw_defaults) + bool(args.vararg)
+        case ast.ClassDef(name=name):
+            if constructor := find(module, f"{name}.__init__"):
+                return optional(module, constructor)
+            return sum(isinstance(child, ast.AnnAssign) and child.value is not None for child in members(node).values())
+    return 0

@@ -1,0 +1,169 @@
+"""Writes down what the functions that contracts name are given and return: types, shapes, dtypes, devices, no values
+but integers.
+
+The functions are wrapped only between `record` and `recorded`, in the process that runs the stage tests. Nothing is
+timed there: the benchmarker starts processes of its own, and never asks for either.
+"""
+
+import json
+import sys
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from functools import cached_property, wraps
+from inspect import signature
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from .stages import PARTS, module
+
+MOST = 200
+"""Different calls of one function that are kept: its first ones."""
+ABSTRACT: dict[str, Any] = {
+    "Mapping": Mapping,
+    "Callable": Callable,
+    "Iterator": Iterator,
+    "AsyncIterator": AsyncIterator,
+}
+CALLS: dict[str, dict[str, Any]] = {}
+"""`module:name` -> the JSON of each different call -> that call."""
+SOURCES: dict[int, tuple[Any, list[Any]]] = {}
+"""id of an object -> a weak reference to it, and [function, index] of who returned it last."""
+UNDO: list[Callable[[], None]] = []
+
+
+def describe(value: Any, depth: int = 2) -> dict[str, Any]:
+    """What a value is, as JSON."""
+    if isinstance(value, torch.Tensor):
+        found: dict[str, Any] = {
+            "tensor": list(value.shape),
+            "dtype": str(value.dtype)[6:],
+            "device": value.device.type,
+        }
+    else:
+        abstract = [name for name, kind in ABSTRACT.items() if isinstance(value, kind)]
+        found = {"kinds": [kind.__name__ for kind in type(value).__mro__] + abstract}
+    if isinstance(value, int):
+        found["value"] = int(value)
+    if isinstance(value, list | tuple | dict):
+        found["length"] = len(value)
+        if depth:
+            found["items"] = [describe(item, depth - 1) for item in list(value)[:3]]
+            if isinstance(value, dict):
+                found["values"] = [describe(item, depth - 1) for item in list(value.values())[:3]]
+    reference, source = SOURCES.get(id(value), (None, None))
+    if reference is not None and reference() is value:
+        found["from"] = source
+    return found
+
+
+def note(key: str, arguments: Mapping[str, Any], result: Any) -> None:
+    call: dict[str, Any] = {
+        "takes": {name: describe(value) for name, value in arguments.items()},
+        "returns": describe(result),
+    }
+    results = result if isinstance(result, tuple) else (result,)
+    if isinstance(result, tuple):
+        call["parts"] = [describe(part) for part in result]
+    for index, part in enumerate(results):
+        try:
+            SOURCES[id(part)] = (weakref.ref(part), [key, index])
+        except TypeError:  # numbers and containers can't be followed
+            continue
+    calls = CALLS.setdefault(key, {})
+    if len(calls) < MOST:
+        calls[json.dumps(call)] = call
+
+
+def wrapped(key: str, function: Callable[..., Any], *, bound: bool) -> Callable[..., Any]:
+    """The function, noting each call that returns. `bound`: its first argument is self or cls."""
+    shape = signature(function)
+
+    @wraps(function)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        arguments = dict(shape.bind(*args, **kwargs).arguments)
+        if bound:
+            arguments.pop(next(iter(shape.parameters)))
+        result = function(*args, **kwargs)
+        note(key, arguments, result)
+        return result
+
+    return noted
+
+
+def record(functions: dict[str, list[str]]) -> dict[str, Any]:
+    """Wraps functions, classes and methods by module (without .py) and name. What isn't there, or is a constant, is
+    left alone."""
+    for file, names in functions.items():
+        held = module(file)
+        for name in names:
+            owner, _, member = name.rpartition(".")
+            holder: Any = getattr(held, owner, None) if owner else held
+            kind = getattr(holder, member, None)
+            if holder is None or kind is None:
+                continue
+            if isinstance(kind, type):
+                _member(f"{file}:{name}", kind, "__init__")
+            elif owner:
+                _member(f"{file}:{name}", holder, member)
+            elif callable(kind):  # a function, or what a decorator such as functools.cache made of one
+                _everywhere(kind, wrapped(f"{file}:{name}", kind, bound=False))
+    return {}
+
+
+def _everywhere(original: Any, other: Any) -> None:
+    """Modules that import a function by name hold a reference of their own."""
+    prefix = f"{PARTS['package']}."
+    for held in [m for name, m in list(sys.modules.items()) if name.startswith(prefix)]:
+        for name in [name for name, value in vars(held).items() if value is original]:
+            setattr(held, name, other)
+
+
+def _member(key: str, holder: type, name: str) -> None:
+    own = name in vars(holder)
+    plain = next((vars(kind)[name] for kind in holder.__mro__ if name in vars(kind)), None)
+    if isinstance(plain, classmethod):
+        other: Any = classmethod(wrapped(key, plain.__func__, bound=True))
+    elif isinstance(plain, cached_property):
+        other = cached_property(wrapped(key, plain.func, bound=True))
+        other.__set_name__(holder, name)
+    elif isinstance(plain, property) and plain.fget:
+        other = property(wrapped(key, plain.fget, bound=True))
+    elif isinstance(plain, FunctionType):
+        other = wrapped(key, plain, bound=True)
+    else:
+        return
+    setattr(holder, name, other)
+    UNDO.append(lambda: setattr(holder, name, plain) if own else delattr(holder, name))
+
+
+def recorded(constants: dict[str, list[str]]) -> dict[str, Any]:
+    """What was noted, and what the named constants are. Everything is as it was before `record` afterwards."""
+    for undo in reversed(UNDO):
+        undo()
+    prefix = f"{PARTS['package']}."
+    for held in [m for name, m in list(sys.modules.items()) if name.startswith(prefix)]:
+        for name, value in [*vars(held).items()]:
+            if isinstance(value, FunctionType) and value.__code__ is NOTED:
+                setattr(held, name, value.__wrapped__)  # type: ignore[attr-defined]
+    values = {
+        f"{file}:{name}": describe(_constant(module(file), name)) for file, ns in constants.items() for name in ns
+    }
+    calls = {key: list(found.values()) for key, found in CALLS.items()}
+    UNDO.clear()
+    CALLS.clear()
+    SOURCES.clear()
+    return {"calls": calls, "values": values}
+
+
+def _constant(held: ModuleType, name: str) -> Any:
+    """A constant of a module; of a class when the name has a dot."""
+    value: Any = held
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return value
+
+
+NOTED = wrapped("", lambda: None, bound=False).__code__
+OPERATIONS = {"record": record, "recorded": recorded}
