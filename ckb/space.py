@@ -80,18 +80,26 @@ def complete(
     """
     contracts, available, wanted = list(contracts), list(fragments), {**(prefer or {}), **fixed}
     options = decisions(contracts)
-    rules = _rules(fixed, contracts, available)
     given = {k: v for k, v in fixed.items() if k in options}
-    first = next(_search(options, given, wanted, rules, facts), None)
-    found = _search(options, given, wanted, rules, facts)
-    covered = (choices for choices in found if not _gap(contracts, available, facts, choices))
-    chosen = next(covered, first)
-    if chosen is None:
-        raise Unsatisfiable(f"the choices {dict(fixed)} can't be made together for this Target")
-    assignment = dict(chosen)
+    rules = _rules(fixed, contracts, available)
+    chosen = dict(given)
+    for group in _groups(options, contracts, available, rules):
+        about = [rule for rule in rules if rule[0] in group or (not rule[0] and rule[2].choices() <= group)]
+        concerned = [contract for contract in contracts if _asks(contract, available) & group]
+        start = {name: option for name, option in given.items() if name in group}
+        own = {name: every for name, every in options.items() if name in group}
+        first = next(_search(own, start, wanted, about, facts), None)
+        found = _search(own, start, wanted, about, facts)
+        made = next((choices for choices in found if not _gap(concerned, available, facts, choices)), first)
+        if made is None:
+            raise Unsatisfiable(f"the choices {dict(fixed)} can't be made together for this Target")
+        chosen |= made
+    assignment: Assignment = {**given, **{name: chosen[name] for name in options}}
     for _, fragment in selection(contracts, available, facts, chosen):
         for name in fragment.parameters:
             key, offered = f"{fragment.id}.{name}", values(fragment, name, facts, chosen)
+            if not offered:
+                raise Unsatisfiable(f"none of the values {list(fragment.parameters[name])} of {key} is open here")
             if key in fixed and fixed[key] not in offered:
                 raise Unsatisfiable(f"{key} is one of {list(offered)} for this Target, not {fixed[key]!r}")
             assignment[key] = wanted[key] if wanted.get(key) in offered else offered[0]
@@ -118,6 +126,31 @@ def _rules(
                 ("", "", predicate(owners[fragment.contract].applies_to)),
             ]
     return rules
+
+
+def _asks(contract: Contract, fragments: Iterable[Fragment]) -> set[str]:
+    """The decisions that say whether a contract is in force, and which of its fragments serves it."""
+    filed = (fragment for fragment in fragments if fragment.contract == contract.id)
+    return predicate(contract.applies_to).choices().union(*(predicate(f.applies_to).choices() for f in filed))
+
+
+def _groups(
+    options: Mapping[str, tuple[Choice, ...]],
+    contracts: list[Contract],
+    fragments: list[Fragment],
+    rules: list[tuple[str, Choice, Predicate]],
+) -> list[set[str]]:
+    """The decisions in groups that nothing links, in which each can be searched by itself: whoever searches all of them
+    at once tries every combination of what has nothing to do with each other. Rules on facts alone are an empty
+    group's."""
+    linked = [_asks(contract, fragments) & options.keys() for contract in contracts]
+    linked += [(rule.choices() | {name}) & options.keys() for name, _, rule in rules]
+    groups: list[set[str]] = [{name} for name in options]
+    for link in linked:
+        touched = [group for group in groups if group & link]
+        if len(touched) > 1:
+            groups = [group for group in groups if not group & link] + [set().union(*touched)]
+    return [set(), *groups]
 
 
 def _search(

@@ -102,3 +102,20 @@ def test_effects_of_a_decision_are_those_of_its_fragments() -> None:
     assert found["math"] == found["math-own.ROWS"] == ("linear",)
     assert found["step"] == (), "no fragment depends on it"
     assert Predicate(CONTRACTS[0].decision_requires["step=graph"]).choices() == {"math", "cache"}
+
+
+def test_decisions_that_nothing_links_are_searched_apart() -> None:
+    """All combinations of 40 decisions that have nothing to do with each other would take for ever."""
+    others = tuple(contract(f"c{n}", {f"d{n}": ("a", "b")}, {}) for n in range(40))
+    served = tuple(fragment(f"f{n}", f"c{n}", f"choice.d{n} == 'b'") for n in range(40))
+    found = complete({"step": "graph"}, (*others, *CONTRACTS), (*served, *FRAGMENTS), FACTS)
+    assert {found[f"d{n}"] for n in range(40)} == {"b"}, "the first option of each has no fragment"
+    assert (found["step"], found["math"], found["cache"]) == ("graph", "own", "paged")
+    with pytest.raises(KnowledgeGap, match="c7"):
+        complete({}, (*others, *CONTRACTS), (*served[:7], *served[8:], *FRAGMENTS), FACTS)
+
+
+def test_a_parameter_without_an_open_value_is_named() -> None:
+    closed = fragment("cache-closed", "cache", rank=2, WIDE=(2,))
+    with pytest.raises(Unsatisfiable, match=r"none of the values \[2\] of cache-closed.WIDE is open here"):
+        complete({}, CONTRACTS, (*FRAGMENTS, closed), FACTS)
