@@ -13,7 +13,7 @@ from ckb.compaction import compact
 from ckb.errors import Damaged, PlaceError, UserError
 from ckb.history import blame
 from ckb.maintenance import verify
-from ckb.manifest import CHECKPOINT_EVERY, decode_manifest, encode_manifest
+from ckb.manifest import CHECKPOINT_EVERY, decode_manifest, encode_manifest, encode_page
 from ckb.schemas import Experience
 from ckb.store import Store
 from ckb.versions import manifest_path, page_path
@@ -146,6 +146,7 @@ def test_a_page_that_lost_manifests_is_not_believed(root: Path) -> None:
     for content in (
         json.dumps(manifests[::2]),
         json.dumps({"checksum": json.loads(whole)["checksum"], "manifests": manifests[::2]}),
+        encode_page([manifest for manifest in log[::-1][1 : CHECKPOINT_EVERY + 1] if manifest.version % 2]).decode(),
         "[]",
         "",
     ):

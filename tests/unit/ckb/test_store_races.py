@@ -15,7 +15,7 @@ from ckb.maintenance import LONGEST_COMMIT, vacuum, verify
 from ckb.manifest import CHECKPOINT_EVERY, encode_page
 from ckb.schemas import Experience
 from ckb.storage import LocalStorage
-from ckb.store import Store
+from ckb.store import Conflict, Store
 from ckb.versions import manifest_path, page_path
 from tests.unit.ckb.samples import experience
 
@@ -139,6 +139,25 @@ def test_two_vacuums_at_once_are_no_obstacle_to_each_other(
     assert store.state().horizon >= 3
     assert verify(store) == []
     assert len(list((root / "data").iterdir())) == 1
+
+
+def test_only_the_vacuum_that_spoke_last_raises_the_horizon_and_deletes(root: Path) -> None:
+    store = Store(root)
+    first = store.close_below(3, message="m", by="me")
+    store.close_below(2, message="m", by="you")
+    with pytest.raises(Conflict):
+        store.raise_horizon(3, 0.0, message="m", by="me", parent=first)
+    other = Meddled(root, "list", "tags", 2, lambda: Store(root).close_below(2, message="m", by="you"), after=True)
+    assert vacuum(Store(other), timedelta(0), by="me", now=LATER) == []
+    assert [text(store, version) for version in (1, 2, 3)] == ["1", "2", "3"]
+
+
+def test_the_next_vacuum_ends_what_a_killed_one_began_even_if_nothing_is_old(root: Path) -> None:
+    store = Store(root)
+    store.close_below(3, message="m", by="me")
+    assert vacuum(store, timedelta(days=99), by="me") == []
+    assert store.state().closing is None
+    assert store.tag("gold", 1) == 1
 
 
 def age(root: Path, hours: float) -> None:
