@@ -249,7 +249,8 @@ class LocalStorage:
             detail = str(error.strerror)
             if error.errno in FULL:
                 status = os.statvfs(next(folder for folder in (self.root, *self.root.parents) if folder.exists()))
-                detail += f"; {status.f_bavail * status.f_frsize / 2**30:.1f} GiB are left at {self.root}"
+                free = status.f_bavail * status.f_frsize / 2**30
+                detail += f": the disk is full: {free:.1f} GiB are left at {self.root}; free some there"
             raise PlaceError(f"can't {verb} {self.root / path}: {detail}") from error
 
     def __str__(self) -> str:

@@ -147,6 +147,7 @@ def test_only_the_vacuum_that_spoke_last_raises_the_horizon_and_deletes(root: Pa
     store.close_below(2, message="m", by="you")
     with pytest.raises(Conflict):
         store.raise_horizon(3, 0.0, message="m", by="me", parent=first)
+    (root / "data/orphan.parquet").write_bytes(b"of a commit that stands still")
     other = Meddled(root, "list", "tags", 2, lambda: Store(root).close_below(2, message="m", by="you"), after=True)
     assert vacuum(Store(other), timedelta(0), by="me", now=LATER) == []
     assert [text(store, version) for version in (1, 2, 3)] == ["1", "2", "3"]
