@@ -3,7 +3,9 @@
 import random
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pyarrow as pa
 
@@ -40,38 +42,60 @@ class Commit:
     """The version that it was made against; None: whatever is the newest."""
 
     def carry_out(self, versions: Versions) -> int:
-        """The number of the version that it became. Raises Conflict, and UserError for columns that don't fit."""
-        files = {name: self._write(versions.storage, name, rows) for name, rows in self.new.items()}
+        """The number of the version that it became.
+
+        Raises Conflict, and UserError for columns that don't fit and for a commit that took so long that a vacuum may
+        have deleted its files; nothing was published then.
+        """
+        known = versions.newest().floor
+        files = self._write_all(versions.storage)
         attempt = 0
-        while (version := self._try(versions, files)) is None:
+        while (version := self._try(versions, files, known)) is None:
             attempt += 1
             time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, 0.002 * 2 ** min(attempt, 10))))
         versions.write_page(version)
         return version
 
-    def _try(self, versions: Versions, files: Mapping[str, DataFile]) -> int | None:
+    def _try(self, versions: Versions, files: Mapping[str, DataFile], known: float | None) -> int | None:
         """Once: the number of the version, or None if another commit took it."""
-        with versions.storage.turn():
-            state = versions.newest()
+        with ExitStack() as stack:
             try:
+                stack.enter_context(versions.storage.turn())
+                state = versions.newest()
                 self._check_parent(state)
-                changes = {name: self._change(name, file, state) for name, file in files.items()}
+                if state.floor != known:
+                    _check_age(versions.storage, files, state)
+                manifest = self._following(state, files)
             except (Conflict, UserError):
-                for file in files.values():
-                    versions.storage.delete(file.path)  # nothing was published, so no manifest names them
+                _discard(versions.storage, files)
                 raise
-            horizon = max(self.draft.horizon, state.horizon)
-            following = {"version": state.version + 1, "changes": changes, "horizon": horizon}
-            manifest = with_checkpoint(self.draft.model_copy(update=following), state)
             return manifest.version if versions.publish(manifest) else None
 
+    def _following(self, state: State, files: Mapping[str, DataFile]) -> Manifest:
+        """The manifest of the version after `state`."""
+        number, closing = state.version + 1, state.closing
+        if self.draft.operation == "vacuum":  # it ends what another one began, and begins its own
+            closing = self.draft.closing and self.draft.closing.model_copy(update={"since": number})
+        following = {
+            "version": number,
+            "changes": {name: self._change(name, file, state) for name, file in files.items()},
+            "horizon": max(self.draft.horizon, state.horizon),
+            "floor": max((f for f in (self.draft.floor, state.floor) if f is not None), default=None),
+            "closing": closing,
+        }
+        return with_checkpoint(self.draft.model_copy(update=following), state)
+
     def _check_parent(self, state: State) -> None:
-        """A compaction can follow any state in which the files that it merged are still there."""
+        """A compaction can follow any state in which the files that it merged are still there, and a vacuum any in
+        which what it said before (version `parent`) still holds."""
         if self.parent is None:
             return
         there = {file.path for table in state.tables.values() for file in table.files}
         merged = {path for paths in self.removed.values() for path in paths}
-        rebases = self.draft.operation == "compact" and merged <= there
+        rebases = {
+            "compact": merged <= there,
+            "vacuum": state.closing is not None and state.closing.since == self.parent,
+        }.get(self.draft.operation, False)
         if state.version != self.parent and not rebases:
             raise Conflict(self.parent, state.version)
 
@@ -84,12 +108,46 @@ class Commit:
             arrow=_new_schema(name, rows, state),
         )
 
+    def _write_all(self, storage: Storage) -> dict[str, DataFile]:
+        files: dict[str, DataFile] = {}
+        try:
+            for name, rows in self.new.items():
+                files[name] = self._write(storage, name, rows)
+        except OSError:
+            _discard(storage, files)
+            raise
+        return files
+
     def _write(self, storage: Storage, table: str, rows: pa.Table) -> DataFile:
         data = parquet.encode(rows, self.draft.id)
         path = f"data/{table}-{self.draft.id}.parquet"
         if not put_recognised(storage, path, data):
             raise FileExistsError(f"{storage}/{path} holds something else than what was written")
         return DataFile(path=path, rows=rows.num_rows, bytes=len(data), sha256=sha256(data))
+
+
+def _discard(storage: Storage, files: Mapping[str, DataFile]) -> None:
+    """Delete files that no manifest names, since nothing was published. What stays is a vacuum's to find."""
+    for file in files.values():
+        with suppress(OSError):
+            storage.delete(file.path)
+
+
+def _check_age(storage: Storage, files: Mapping[str, DataFile], state: State) -> None:
+    """A vacuum has said since the commit began which files it deletes. Whoever publishes after that must not be one of
+    those that it deletes: both are versions of one chain, so that one of the two sees the other."""
+    for file in files.values():
+        try:
+            modified = storage.modified(file.path)
+        except FileNotFoundError:
+            modified = 0.0
+        if state.floor is not None and modified < state.floor:
+            begun = datetime.fromtimestamp(modified, UTC).isoformat(timespec="seconds") if modified else "long ago"
+            raise UserError(
+                f"the commit took too long: it wrote {file.path} at {begun}, and since then a vacuum deletes what no "
+                f"version needs and is older than {datetime.fromtimestamp(state.floor, UTC).isoformat()}; "
+                "nothing was published: make the commit again"
+            )
 
 
 def _new_schema(name: str, rows: pa.Table, state: State) -> str | None:

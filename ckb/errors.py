@@ -8,6 +8,14 @@ class UserError(Exception):
     """
 
 
+class Damaged(UserError):
+    """A file of the knowledge base is missing, or does not hold what was written."""
+
+
+class PlaceError(UserError, OSError):
+    """The place of the knowledge base refuses what was asked: a full disk, a missing right, a folder in the way."""
+
+
 class KnowledgeGap(UserError):
     """A contract that the Target needs has no verified fragment for it in this version of the knowledge base."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 
-def sha256(data: bytes) -> str:
+def sha256(data: bytes | memoryview) -> str:
     return hashlib.sha256(data).hexdigest()
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pyarrow.compute as pc
 
-from ckb.errors import UserError
+from ckb.errors import Damaged, UserError
 from ckb.manifest import Manifest, TableState
 from ckb.parquet import COMMIT
 from ckb.store import Store, Version
@@ -54,9 +54,16 @@ def _changes(table: str, old: dict[str, dict[str, Any]], new: dict[str, dict[str
 
 
 def blame(store: Store, table: str, id: str, version: Version = None) -> Manifest:
-    """The commit that wrote the row as it is at a version. Raises UserError if there is no such row."""
+    """The commit that wrote the row as it is at a version. Raises UserError if there is no such row.
+
+    The row knows the commit's id. Its number nobody knew when the row was written, so that the log is read from its
+    newest page on until the id turns up.
+    """
     found = store.read(table, version, columns=["id", COMMIT], where=pc.field("id") == id)
     if not found.num_rows:
         raise UserError(f"table {table!r} has no row {id!r} at version {store.state(version).version}")
     commit = found[COMMIT][0].as_py()
-    return next(manifest for manifest in store.log() if manifest.id == commit)
+    for manifest in store.versions.history():
+        if manifest.id == commit:
+            return manifest
+    raise Damaged(f"{store.storage} is damaged: no version is the commit {commit} that wrote {id!r} of {table!r}")

@@ -11,7 +11,7 @@ from pydantic_core import from_json
 
 from ckb.errors import UserError
 from ckb.facts import Frozen
-from ckb.hashing import sha256_json
+from ckb.hashing import sha256, sha256_json
 
 FORMAT = 1
 CHECKPOINT_EVERY = 64
@@ -48,6 +48,15 @@ class Snapshot(Frozen):
     arrow: str
 
 
+class Closing(Frozen):
+    """A vacuum is about to raise the horizon: from this version on no version below `below` can be tagged, and the
+    tags that are there by now are looked at once more before the horizon is raised."""
+
+    below: int
+    since: int
+    """The version that says so. Only the vacuum that made it may raise the horizon; a later one takes over."""
+
+
 class Manifest(Frozen):
     """One version. Its creation is the commit."""
 
@@ -63,6 +72,10 @@ class Manifest(Frozen):
     changes: dict[str, Change] = Field(default_factory=dict)
     horizon: int = 0
     """Oldest version whose rows can still be read (vacuum raises it)."""
+    floor: float | None = None
+    """A vacuum deletes data files of no version that the storage dates before this, in seconds since the epoch: a
+    commit whose files are older can't be published any more."""
+    closing: Closing | None = None
     checkpoint: dict[str, Snapshot] | None = None
 
 
@@ -81,15 +94,18 @@ class State:
     version: int = -1
     tables: dict[str, TableState] = field(default_factory=dict)
     horizon: int = 0
+    floor: float | None = None
+    closing: Closing | None = None
 
     def after(self, manifest: Manifest) -> "State":
-        """The state that `manifest` leads to."""
+        """The state that `manifest` leads to. Raises ValueError for a schema that can't be read."""
         if manifest.checkpoint is not None:
-            return State(manifest.version, {t: _table(s) for t, s in manifest.checkpoint.items()}, manifest.horizon)
-        tables = dict(self.tables)
-        for name, change in manifest.changes.items():
-            tables[name] = _apply(tables.get(name), change)
-        return State(manifest.version, tables, manifest.horizon)
+            tables = {t: _table(s) for t, s in manifest.checkpoint.items()}
+        else:
+            tables = dict(self.tables)
+            for name, change in manifest.changes.items():
+                tables[name] = _apply(tables.get(name), change)
+        return State(manifest.version, tables, manifest.horizon, manifest.floor, manifest.closing)
 
     def checkpoint(self) -> dict[str, Snapshot]:
         return {name: Snapshot(files=t.files, arrow=pack_schema(t.schema)) for name, t in self.tables.items()}
@@ -120,7 +136,11 @@ def pack_schema(schema: pa.Schema) -> str:
 
 
 def unpack_schema(text: str) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+    """Raises ValueError for what is no schema."""
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise ValueError(f"a table's Arrow schema can't be read: {error}") from error
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -130,41 +150,48 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, *, checkpoint: bool = True) -> Manifest:
-    """Read a manifest, without its checkpoint if that isn't wanted. Raises UserError for an unknown format number."""
-    fields = _fields(data)
-    fields.pop("checksum", None)
+    """Read a manifest, without its checkpoint if that isn't wanted.
+
+    Raises UserError for an unknown format number, ValueError for what isn't as it was written.
+    """
+    fields = from_json(data)
+    if not isinstance(fields, dict):
+        raise ValueError(f"it is no JSON object but a {type(fields).__name__}")
+    _refuse_unknown(fields.get("format"), fields.get("version"))
+    if fields.pop("checksum", None) != sha256_json(fields):
+        raise ValueError("the checksum does not fit the content")
     if not checkpoint:
         fields.pop("checkpoint", None)
     return Manifest.model_validate(fields)
-
-
-def checksum_fits(data: bytes) -> bool:
-    fields = _fields(data)
-    return bool(fields.pop("checksum", None) == sha256_json(fields))
 
 
 PAGE = TypeAdapter(list[Manifest])
 
 
 def encode_page(manifests: list[Manifest]) -> bytes:
-    """A page of the log: manifests without their checkpoints."""
-    return PAGE.dump_json(manifests, exclude_none=True)
+    """A page of the log: manifests without their checkpoints, and the checksum of them all."""
+    text = PAGE.dump_json(manifests, exclude_none=True)
+    return _page_head(text) + text + b"}"
 
 
-def decode_page(data: bytes) -> list[Manifest]:
-    """Raises UserError for an unknown format number, ValueError for what is no page."""
-    manifests = PAGE.validate_json(data)
+def decode_page(data: bytes, last: int) -> list[Manifest]:
+    """The manifests of the page that ends with version `last`.
+
+    Raises UserError for an unknown format number, ValueError for what isn't as it was written.
+    """
+    text = data[len(_page_head(b"")) : -1]
+    if data != _page_head(text) + text + b"}":
+        raise ValueError("the checksum does not fit the content")
+    manifests = PAGE.validate_json(text)
     for manifest in manifests:
         _refuse_unknown(manifest.format, manifest.version)
+    if [manifest.version for manifest in manifests] != list(range(last - CHECKPOINT_EVERY + 1, last + 1)):
+        raise ValueError(f"it does not hold the versions {last - CHECKPOINT_EVERY + 1} to {last}")
     return manifests
 
 
-def _fields(data: bytes) -> dict[str, Any]:
-    fields = from_json(data)
-    if not isinstance(fields, dict):
-        raise ValueError(f"it is no JSON object but a {type(fields).__name__}")
-    _refuse_unknown(fields.get("format"), fields.get("version"))
-    return fields
+def _page_head(text: bytes) -> bytes:
+    return f'{{"checksum":"{sha256(text)}","manifests":'.encode()
 
 
 def _refuse_unknown(format: Any, version: Any) -> None:

@@ -42,6 +42,10 @@ class ObjectStorage:
         with self._errors(path):
             return pa.py_buffer(obstore.get(self._store, path).bytes())
 
+    def modified(self, path: str) -> float:
+        with self._errors(path):
+            return float(obstore.head(self._store, path)["last_modified"].timestamp())
+
     def list(self, folder: str) -> list[Stored]:
         try:
             with self._errors(folder):

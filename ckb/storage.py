@@ -1,8 +1,10 @@
 """The one storage primitive that commits rest on: a file that is created whole, exactly once, or not at all."""
 
+import errno
 import fcntl
 import os
 import random
+import stat
 import threading
 import time
 import uuid
@@ -14,10 +16,29 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from ckb.errors import PlaceError
+
 PATIENCE_S = 0.5
 """How long a writer waits for its turn. A holder that was stopped or hangs holds the others up this long, no longer."""
 LOOK_S = 0.002
 """Mean time between two looks whether it is one's turn: a fraction of what a commit takes."""
+FULL = {errno.ENOSPC, errno.EDQUOT}
+MENDABLE = FULL | {
+    errno.EACCES,
+    errno.EFBIG,
+    errno.EIO,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.EMLINK,
+    errno.ENAMETOOLONG,
+    errno.ENOTDIR,
+    errno.ENXIO,
+    errno.EOPNOTSUPP,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ESTALE,
+}
+"""What a file system says when it is the place that is wrong, and nothing of ours."""
 
 
 def put_if_absent(path: Path, data: bytes, linked: Callable[[], None] = lambda: None) -> None:
@@ -78,6 +99,9 @@ class Storage(Protocol):
     def read(self, path: str) -> pa.Buffer:
         """The bytes of a file. Raises FileNotFoundError."""
 
+    def modified(self, path: str) -> float:
+        """When a file was written, by the clock of the storage: seconds since the epoch. Raises FileNotFoundError."""
+
     def list(self, folder: str) -> list[Stored]:
         """The files of a folder, sorted by name, temporary ones (.name) included; a missing folder is empty."""
 
@@ -123,6 +147,16 @@ def put_recognised(storage: Storage, path: str, data: bytes) -> bool:
     return True
 
 
+def clock(storage: Storage) -> float:
+    """The time of the storage, which dates its files: seconds since the epoch. That of this machine may be wrong."""
+    path = f"data/.{uuid.uuid4().hex}.tmp"
+    storage.put_if_absent(path, b"")
+    try:
+        return storage.modified(path)
+    finally:
+        storage.delete(path)
+
+
 def _stored(storage: Storage, path: str) -> bytes | None:
     try:
         return bytes(storage.read(path).to_pybytes())
@@ -139,27 +173,42 @@ class LocalStorage:
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         target = self.root / path
-        make_folder(target.parent)
-        put_if_absent(target, data, self._end_turn)
+        with self._errors("write", path):
+            make_folder(target.parent)
+            try:
+                put_if_absent(target, data, self._end_turn)
+            except FileNotFoundError as error:
+                raise PlaceError(
+                    f"can't write {target}: its temporary file was removed meanwhile; nothing was written, try again"
+                ) from error
 
     def read(self, path: str) -> pa.Buffer:
-        return pa.py_buffer((self.root / path).read_bytes())
+        with self._errors("read", path):
+            return pa.py_buffer((self.root / path).read_bytes())
+
+    def modified(self, path: str) -> float:
+        with self._errors("read", path):
+            return (self.root / path).stat().st_mtime
 
     def list(self, folder: str) -> list[Stored]:
-        try:
-            entries = sorted(os.scandir(self.root / folder), key=lambda entry: entry.name)
-        except FileNotFoundError:
-            return []
-        found = []
-        for entry in entries:
+        with self._errors("list", folder):
             try:
-                found.append(Stored(f"{folder}/{entry.name}", entry.stat().st_mtime))
+                entries = sorted(os.scandir(self.root / folder), key=lambda entry: entry.name)
             except FileNotFoundError:
-                continue  # a temporary file that its writer removed in between
-        return found
+                return []
+            found = []
+            for entry in entries:
+                try:
+                    status = entry.stat(follow_symlinks=False)  # a link that leads nowhere is an entry like another
+                except FileNotFoundError:
+                    continue  # a temporary file that its writer removed in between
+                if not stat.S_ISDIR(status.st_mode):
+                    found.append(Stored(f"{folder}/{entry.name}", status.st_mtime))
+            return found
 
     def delete(self, path: str) -> None:
-        (self.root / path).unlink(missing_ok=True)
+        with self._errors("delete", path):
+            (self.root / path).unlink(missing_ok=True)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -168,8 +217,12 @@ class LocalStorage:
         It ends as soon as a file is linked: the next writer can build on it while its folder is still being fsync'd,
         since the two names are in one folder, and the second can't be on disk without the first.
         """
-        self._turns.handle = handle = os.open(self.root / ".turn", os.O_RDONLY | os.O_CREAT, 0o666)
+        with self._errors("open", ".turn"):
+            flags = os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK  # a FIFO would wait for somebody to write into it
+            self._turns.handle = handle = os.open(self.root / ".turn", flags, 0o666)
         try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise PlaceError(f"{self.root}/.turn is no plain file: remove it, a writer makes its own")
             until = time.monotonic() + PATIENCE_S
             while not _locked(handle) and time.monotonic() < until:
                 time.sleep(random.uniform(0.5, 1.5) * LOOK_S)
@@ -182,6 +235,23 @@ class LocalStorage:
         if handle is not None:
             self._turns.handle = None
             os.close(handle)
+
+    @contextmanager
+    def _errors(self, verb: str, path: str) -> Iterator[None]:
+        """What the file system refuses as a PlaceError that names this place, which need not be on the disk of home."""
+        try:
+            yield
+        except PlaceError:
+            raise
+        except OSError as error:
+            if error.errno not in MENDABLE:
+                raise
+            detail = str(error.strerror)
+            if error.errno in FULL:
+                status = os.statvfs(next(folder for folder in (self.root, *self.root.parents) if folder.exists()))
+                free = status.f_bavail * status.f_frsize / 2**30
+                detail += f": the disk is full: {free:.1f} GiB are left at {self.root}; free some there"
+            raise PlaceError(f"can't {verb} {self.root / path}: {detail}") from error
 
     def __str__(self) -> str:
         return str(self.root)

@@ -12,7 +12,7 @@ number, whoever came first; an overwrite whose parent has moved raises Conflict.
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,8 +20,9 @@ from pydantic_core import from_json, to_json
 
 from ckb import parquet
 from ckb.commit import Commit, Conflict
-from ckb.errors import UserError
-from ckb.manifest import DataFile, Manifest, Operation, State, TableState
+from ckb.errors import Damaged, PlaceError, UserError
+from ckb.hashing import sha256
+from ckb.manifest import Closing, DataFile, Manifest, Operation, State, TableState
 from ckb.records import Row
 from ckb.schemas import TABLES
 from ckb.schemas.arrow import from_arrow, schema_of, to_arrow, unknown_columns
@@ -34,7 +35,8 @@ R = TypeVar("R", bound=Row)
 Version = int | str | None
 """A version number, the name of a tag, or None for the newest."""
 
-TAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+LONGEST_TAG = 100
+TAG_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_TAG - 1}}}")
 
 
 class Store:
@@ -99,7 +101,7 @@ class Store:
         """The rows of a table's files under its schema; `columns` may name the hidden one (ckb.parquet.COMMIT)."""
         full = state.schema.append(pa.field(parquet.COMMIT, pa.string()))
         schema = state.schema if columns is None else pa.schema([full.field(name) for name in columns])
-        parts = [parquet.decode(self._data(file), full, columns, where) for file in state.files]
+        parts = [parquet.decode(self.data(file), full, columns, where) for file in state.files]
         if columns is None:
             parts = [parquet.visible(part) for part in parts]
         return parquet.concat([schema.empty_table(), *parts])
@@ -117,6 +119,19 @@ class Store:
                 raise UserError(f"there is no tag {version!r}; there are {', '.join(tags) or 'none'}")
             version = tags.get(version) if version in tags else int(version)
         return self.versions.at(version)
+
+    def data(self, file: DataFile) -> pa.Buffer:
+        """The bytes of a data file. Raises Damaged for one that is missing or is not as it was written: what is read
+        may be written again, under a checksum that says it is right."""
+        try:
+            data = self.storage.read(file.path)
+        except FileNotFoundError:
+            raise Damaged(f"{self.storage} is damaged: {file.path}: missing, it had {file.rows} rows") from None
+        if data.size != file.bytes:
+            raise Damaged(f"{self.storage} is damaged: {file.path}: {data.size} bytes, the manifest says {file.bytes}")
+        if sha256(memoryview(data)) != file.sha256:
+            raise Damaged(f"{self.storage} is damaged: {file.path}: the checksum does not fit the content")
+        return data
 
     # Writing
 
@@ -149,41 +164,66 @@ class Store:
 
         It rebases. Raises Conflict when one of the files has been replaced meanwhile.
         """
-        rows = parquet.clustered(parquet.concat([parquet.whole(self._data(file)) for file in files]))
+        rows = parquet.clustered(parquet.concat([parquet.whole(self.data(file)) for file in files]))
         removed = {table: tuple(file.path for file in files)}
         return self._commit("compact", {table: rows}, removed, message=message, by=by, parent=parent)
 
-    def raise_horizon(self, horizon: int, *, message: str, by: str) -> int:
-        """A version that says: what is older than version `horizon` can no longer be read (see ckb.maintenance)."""
-        return self._commit("vacuum", {}, {}, message=message, by=by, parent=None, horizon=horizon)
+    def close_below(self, below: int, *, message: str, by: str) -> int:
+        """A version that says: a vacuum is about to raise the horizon to `below`, nobody tags what is older."""
+        closing = Closing(below=below, since=0)
+        return self._commit("vacuum", {}, {}, message=message, by=by, parent=None, closing=closing)
+
+    def raise_horizon(self, horizon: int, floor: float, *, message: str, by: str, parent: int | None = None) -> int:
+        """A version that says: what is older than version `horizon` can no longer be read, and files of no version that
+        are older than `floor`, in seconds since the epoch, are deleted (see ckb.maintenance).
+
+        `parent` is the version of `close_below`. Raises Conflict if another vacuum has begun since.
+        """
+        bounds = {"horizon": horizon, "floor": floor}
+        return self._commit("vacuum", {}, {}, message=message, by=by, parent=parent, **bounds)
 
     def tag(self, name: str, version: Version = None) -> int:
-        """Name a version for good, and return its number. Raises UserError for a bad or taken name."""
+        """Name a version for good, and return its number. Raises UserError for a bad or taken name, and for a version
+        that a vacuum is closing."""
         if not TAG_NAME.fullmatch(name) or name.isdecimal():
-            raise UserError(f"a tag is a word of letters, digits, dots, dashes and underscores; {name!r} was given")
-        number = self.state(version).version
+            raise UserError(
+                f"a tag is a word of at most {LONGEST_TAG} letters, digits, dots, dashes and underscores; "
+                f"{name[: LONGEST_TAG + 1]!r} was given"
+            )
+        number = self._open_to_tags(self.state(version).version)
         path = f"tags/{name}.json"
         if not put_recognised(self.storage, path, to_json({"version": number, "at": now(), "id": uuid.uuid4().hex})):
             raise UserError(f"the tag {name!r} is taken by version {self.tags()[name]}")
         try:
-            self.state(number)  # a vacuum in between either sees the tag or is seen here
+            return self._open_to_tags(number)  # a vacuum in between either sees the tag or is seen here
         except UserError:
             self.storage.delete(path)
             raise
-        return number
 
     def tags(self) -> dict[str, int]:
         """Tag -> version."""
         paths = [s.path for s in self.storage.list("tags") if s.path.endswith(".json")]
-        return {path.removeprefix("tags/").removesuffix(".json"): self._tagged(path) for path in paths}
+        return {path.removeprefix("tags/").removesuffix(".json"): self.tagged(path) for path in paths}
+
+    def tagged(self, path: str) -> int:
+        """The version that the file of a tag names. Raises Damaged if it names none."""
+        try:
+            return int(from_json(self.storage.read(path).to_pybytes())["version"])
+        except (ValueError, KeyError, TypeError, PlaceError) as error:
+            raise Damaged(f"{self.storage} is damaged: {path} names no version") from error
 
     # Inside
 
-    def _tagged(self, path: str) -> int:
-        try:
-            return int(from_json(self.storage.read(path).to_pybytes())["version"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{self.storage} is damaged: {path} names no version") from error
+    def _open_to_tags(self, number: int) -> int:
+        """The version. Raises UserError if a vacuum has closed it, or is about to."""
+        self.state(number)
+        closing = self.versions.newest().closing
+        if closing is not None and number < closing.below:
+            raise UserError(
+                f"version {number} can't be tagged: a vacuum is closing the versions below {closing.below}; if it was "
+                "killed, another vacuum ends what it began"
+            )
+        return number
 
     def _kind(self, table: str) -> type[Row]:
         if table not in self.tables:
@@ -202,20 +242,11 @@ class Store:
         """The rows to keep of the files that hold any of `ids`, and the paths of these files."""
         kept, removed = [], []
         for file in table.files if table else ():
-            rest, hit = parquet.split(parquet.whole(self._data(file)), ids)
+            rest, hit = parquet.split(parquet.whole(self.data(file)), ids)
             if hit:
                 kept.append(rest)
                 removed.append(file.path)
         return kept, tuple(removed)
-
-    def _data(self, file: DataFile) -> pa.Buffer:
-        try:
-            data = self.storage.read(file.path)
-        except FileNotFoundError:
-            raise UserError(f"{self.storage} is damaged: {file.path} is missing ({file.rows} rows)") from None
-        if data.size != file.bytes:
-            raise UserError(f"{self.storage} is damaged: {file.path} has {data.size} bytes of {file.bytes}")
-        return data
 
     def _commit(
         self,
@@ -226,10 +257,22 @@ class Store:
         message: str,
         by: str,
         parent: int | None,
-        horizon: int = 0,
+        **bounds: Any,
     ) -> int:
-        if not new and not horizon:
+        if not new and operation != "vacuum":
             raise ValueError("a commit needs at least one row")
+        for name, text in (("message", message), ("author", by)):
+            if not _is_utf8(text):
+                raise UserError(f"the {name} of a commit must be text that UTF-8 can hold; {text!r} was given")
         id = uuid.uuid4().hex
-        draft = Manifest(version=0, id=id, operation=operation, message=message, by=by, at=now(), horizon=horizon)
+        draft = Manifest(version=0, id=id, operation=operation, message=message, by=by, at=now(), **bounds)
         return Commit(draft, new, removed, parent).carry_out(self.versions)
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether a file can hold the text: half of a surrogate pair, as names of files may have them, is no character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,12 +1,17 @@
 """What the command line and the report show of a store, as data."""
 
+import json
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow.compute as pc
+from pydantic_core import to_jsonable_python
 
 from ckb.errors import UserError
+from ckb.history import RowChange, diff
 from ckb.records import Row
 from ckb.schemas import Experience
+from ckb.schemas.arrow import field_of
 from ckb.store import Store, Version
 
 
@@ -68,3 +73,47 @@ def show_row(store: Store, table: str, id: str, version: Version = None) -> Row:
     if not found:
         raise UserError(f"table {table!r} has no row {id!r} at version {store.state(version).version}")
     return found[0]
+
+
+SHOWN = 40
+"""Characters of a value in a line."""
+BEFORE = 12
+"""Of these, characters before the place where two values part."""
+
+
+@dataclass(frozen=True)
+class DiffLine:
+    """One row that differs between two versions."""
+
+    table: str
+    id: str
+    change: str
+    """added, removed or changed."""
+    fields: dict[str, tuple[Any, Any]]
+    """Field -> (before, after) as JSON values, for those that differ; None where there is no value."""
+
+
+def diff_lines(store: Store, a: Version, b: Version) -> list[DiffLine]:
+    """The rows that differ from version `a` to version `b`, by table and id, with the values of the records."""
+    return [_diff_line(store.tables[change.table], change) for change in diff(store, a, b)]
+
+
+def _diff_line(kind: type[Row], change: RowChange) -> DiffLine:
+    fields = {
+        name: tuple(to_jsonable_python(field_of(kind, name, value)) for value in values)
+        for name, values in change.fields.items()
+    }
+    return DiffLine(change.table, change.id, change.kind, {name: (old, new) for name, (old, new) in fields.items()})
+
+
+def shortened(before: Any, after: Any) -> str:
+    """Two values in a line, each from a little before the place where they part."""
+    old, new = (json.dumps(value, ensure_ascii=False) for value in (before, after))
+    parted = next((n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+    start = max(parted - BEFORE, 0) if max(len(old), len(new)) > SHOWN else 0
+    return f"{_window(old, start)} -> {_window(new, start)}"
+
+
+def _window(text: str, start: int) -> str:
+    end = start + SHOWN
+    return f"{'...' if start else ''}{text[start:end]}{'...' if len(text) > end else ''}"

@@ -6,17 +6,20 @@ nested record a struct. A union of scalars (a choice's value) is a struct with o
 """
 
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import pyarrow as pa
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
+from ckb.errors import UserError
 from ckb.records import Row
 
 M = TypeVar("M", bound=BaseModel)
+SHOWN = 60
+"""Characters of a value in a message."""
 
 SCALARS: dict[type, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
@@ -37,9 +40,51 @@ def schema_of(model: type[BaseModel]) -> pa.Schema:
     return pa.schema([(name, codec.arrow) for name, codec in _fields(model).items()])
 
 
-def to_arrow(model: type[M], records: Iterable[M]) -> pa.Table:
-    """One row a record, in the order given."""
-    return pa.Table.from_pylist([_encode_record(model, record) for record in records], schema=schema_of(model))
+UNSTORABLE = (ValueError, TypeError, OverflowError, StopIteration, RuntimeError, pa.ArrowException)
+"""What comes of a value that its column or its record does not hold: pydantic checks a record that is made, not one
+that is copied with other values."""
+
+
+def to_arrow(model: type[M], records: Sequence[M]) -> pa.Table:
+    """One row a record, in the order given. Raises UserError that names the row and the field for a value that can't be
+    stored, or that would be read back as another one or not at all."""
+    try:
+        rows = pa.Table.from_pylist([_encode_record(model, record) for record in records], schema=schema_of(model))
+        if from_arrow(model, rows) == list(records):
+            return rows
+    except UNSTORABLE as error:
+        cause: Exception | None = error
+    else:
+        cause = None
+    faults = (fault for record in records if (fault := _fault(model, record)))
+    raise UserError(f"{model.__name__} can't be stored: {next(faults, cause)}") from cause
+
+
+def _fault(model: type[BaseModel], record: BaseModel) -> str | None:
+    """The id of a record, its first field that does not come back from its column, and why; None if all do."""
+    row = f"row {ascii(getattr(record, 'id', ''))[:SHOWN]}"
+    for field, codec in _fields(model).items():
+        value = getattr(record, field)
+        given = ascii(value)[:SHOWN]
+        try:
+            stored = pa.array([codec.encode(value)], codec.arrow).to_pylist()[0]
+            read = codec.decode(stored) if stored is not None or codec.optional else None
+            again = getattr(model.model_validate({**dict(record), field: read}), field)
+        except ValidationError as error:
+            first = error.errors()[0]
+            given = ascii(first["input"])[:SHOWN]
+            return f"{row}, {'.'.join(map(str, first['loc']))}: {first['msg']}; {given} was given"
+        except UNSTORABLE as error:
+            return f"{row}, {field}: {error}; {given} was given"
+        if again != value:
+            return f"{row}, {field}: {given} would be read back as {ascii(again)[:SHOWN]}"
+    return None
+
+
+def field_of(model: type[BaseModel], name: str, stored: Any) -> Any:
+    """The value of a field as its record has it, from the one in its column; as it is for a column of no field."""
+    codec = _fields(model).get(name)
+    return stored if codec is None or stored is None else codec.decode(stored)
 
 
 def from_arrow(model: type[M], table: pa.Table) -> list[M]:

@@ -153,16 +153,26 @@ def export(
 
 
 @app.command()
-def diff(before: str, after: str, store: StorePlace = None) -> None:
-    """List the rows that differ between two versions."""
-    from ckb.history import diff as differences
+def diff(
+    before: Annotated[str, typer.Argument(metavar="BEFORE", help="A version number or tag")],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="A version number or tag")],
+    store: StorePlace = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Every field of every row whole, machine-readable")] = False,
+) -> None:
+    """List the rows that differ between two versions, and what differs in those that changed."""
+    from ckb.views import diff_lines, shortened
     from swarm.tables import plain_table
     from swarm.tables import show as show_parts
 
-    table = plain_table("table", "id", "change", "fields")
-    for change in differences(open_store(store), before, after):
-        fields = ", ".join(change.fields) if change.kind == "changed" else ""
-        table.add_row(change.table, change.id, change.kind, fields)
+    lines = diff_lines(open_store(store), before, after)
+    if as_json:
+        print(json.dumps([vars(line) for line in lines], indent=2, ensure_ascii=False))
+        return
+    table = plain_table("table", "id", "change", "before -> after")
+    for line in lines:
+        changed = line.fields.items() if line.change == "changed" else ()
+        what = "\n".join(f"{name}: {shortened(*values)}" for name, values in changed)
+        table.add_row(line.table, line.id, line.change, what)
     show_parts(table)
 
 

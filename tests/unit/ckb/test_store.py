@@ -234,7 +234,7 @@ def test_opening_and_reading_follow_the_nearest_checkpoint(store: Store, tmp_pat
     assert len(opened.table_state("experience", CHECKPOINT_EVERY + 1).files) == CHECKPOINT_EVERY + 1
     assert counting.reads <= 2 + 2, "two looks ahead, the checkpoint and one more"
     stale = Store(tmp_path / "store")
-    stale.versions._state = stale.versions._load(1)
+    stale.versions._state = stale.versions.load(1)
     assert stale.table_state("experience") == opened.table_state("experience"), "catching up over checkpoints"
     assert len(ids(store)) == count
 
@@ -276,5 +276,7 @@ def test_an_unknown_format_is_refused(store: Store, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"version 1 .* written in format 2; this release reads format 1"):
         Versions(store.storage)
     path.write_text(path.read_text()[:-20])
+    damaged = Store(tmp_path / "store")
     with pytest.raises(UserError, match=r"0000000001\.json is damaged"):
-        Store(tmp_path / "store")
+        damaged.rows(Experience)
+    assert ids(damaged, 0) == [], "what is below it can be read"

@@ -61,6 +61,7 @@ def test_the_knowledge_base_is_built_shown_and_checked(capsys: pytest.CaptureFix
         (["ckb", "lint"], "no problems"),
         (["ckb", "lint", "--seed"], "no problems"),
         (["ckb", "diff", "0", "1"], "added"),
+        (["ckb", "diff", "0", "1", "--json"], '"change": "added"'),
         (["ckb", "blame", "models", "llama"], "version 1, "),
         (["ckb", "export", "out"], " files in out"),
         (["ckb", "export", "out", "--at", "1"], " files in out"),
