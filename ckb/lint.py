@@ -5,21 +5,30 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from ckb.build import read_seed
-from ckb.knowledge_files import KNOWLEDGE
+from ckb.export import render_row
+from ckb.knowledge_files import KNOWLEDGE, NO_PYTHON, SUFFIXES, KnowledgeFileError, read_row
 from ckb.lint_guides import guide_problems
 from ckb.lint_predicates import predicate_problems
 from ckb.problems import Problem, Rows, of
-from ckb.records import Choice, Contract, Fragment
+from ckb.records import Choice, Contract, Fragment, Row
 from ckb.schemas import TestContract
 from ckb.store import Store, Version
 
 MAX_FRAGMENT_LINES = 80
+"""Of a fragment's file in its canonical form, with front matter and imports."""
 
 
 def lint_files(root: Path = KNOWLEDGE) -> list[Problem]:
-    """Problems of the seed files."""
-    return lint(read_seed(root))
+    """Problems of the seed files: those that can't be read, and those of all others as if these were not there."""
+    rows: dict[str, list[Row]] = {table: [] for table in SUFFIXES}
+    unread = []
+    for table, suffix in SUFFIXES.items():
+        for path in sorted((root / table).glob(f"*{suffix}")):
+            try:
+                rows[table].append(read_row(table, path))
+            except KnowledgeFileError as error:
+                unread.append(Problem(table, path.stem, str(error)))
+    return [*unread, *lint(rows)]
 
 
 def lint_store(store: Store, version: Version = None) -> list[Problem]:
@@ -62,9 +71,9 @@ def _code(rows: Rows) -> Iterator[Problem]:
     for fragment in of(rows, "fragments", Fragment):
         try:
             ast.parse("\n".join([*fragment.imports, fragment.code]))
-        except SyntaxError as error:
+        except NO_PYTHON as error:
             yield Problem("fragments", fragment.id, f"does not parse: {error}")
-        lines = len(fragment.code.splitlines()) + len(fragment.imports)
+        lines = render_row("fragments", fragment).count("\n")
         if lines > MAX_FRAGMENT_LINES:
             yield Problem("fragments", fragment.id, f"has {lines} lines, at most {MAX_FRAGMENT_LINES} are allowed")
 

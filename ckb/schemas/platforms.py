@@ -6,7 +6,6 @@ from pydantic import Field
 
 from ckb.facts import Frozen
 from ckb.records import Layer, Row
-from ckb.schemas.arrow import schema_of
 
 
 class PlatformOperator(Frozen):
@@ -74,6 +73,3 @@ class Platform(Row):
     """What an engine must respect here: alignment, thread counts, limits."""
     text: str = ""
     """What an implementer should know of it."""
-
-
-SCHEMA = schema_of(Platform)

@@ -6,7 +6,6 @@ from pydantic import Field
 
 from ckb.facts import Frozen
 from ckb.records import Choice, Layer, Row
-from ckb.schemas.arrow import schema_of
 
 
 class Median(Frozen):
@@ -59,6 +58,3 @@ class Run(Row):
     """The final paired benchmark."""
     candidates: int = 0
     """Candidates that the run tried."""
-
-
-SCHEMA = schema_of(Run)
