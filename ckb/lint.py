@@ -3,6 +3,7 @@
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from ckb.export import render_row
@@ -39,7 +40,7 @@ def lint_store(store: Store, version: Version = None) -> list[Problem]:
 def lint(rows: Rows) -> list[Problem]:
     """Problems of the rows that aren't deprecated, by table and id."""
     live = {table: [row for row in found if row.status != "deprecated"] for table, found in rows.items()}
-    own = [*_doubles(live), *_references(live), *_code(live), *_options(live)]
+    own = [*_doubles(live), *_references(live), *_cycles(live), *_code(live), *_options(live)]
     found = [*own, *predicate_problems(live), *guide_problems(live)]
     return sorted(found, key=lambda problem: (problem.table, problem.id, problem.what))
 
@@ -65,6 +66,22 @@ def _references(rows: Rows) -> Iterator[Problem]:
     for test in of(rows, "test_contracts", TestContract):
         if test.contract not in contracts:
             yield Problem("test_contracts", test.id, f"checks the unknown contract {test.contract!r}")
+
+
+def _cycles(rows: Rows) -> Iterator[Problem]:
+    """Contracts that require each other, or themselves: none of them can be built first."""
+    requires = {contract.id: sorted(contract.requires) for contract in of(rows, "contracts", Contract)}
+    while True:
+        try:
+            TopologicalSorter(requires).prepare()
+        except CycleError as error:
+            cycle: list[str] = error.args[1][:-1]  # each of them is required by the one that follows
+            first = cycle.index(min(cycle))
+            way = [*reversed((*cycle[first + 1 :], *cycle[: first + 1])), cycle[first]]
+            yield Problem("contracts", way[0], f"requires itself: {' -> '.join(way)}")
+            requires[way[0]] = [name for name in requires[way[0]] if name != way[1]]
+        else:
+            return
 
 
 def _code(rows: Rows) -> Iterator[Problem]:

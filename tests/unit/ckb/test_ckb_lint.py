@@ -111,6 +111,21 @@ def test_code_of_the_store_that_does_not_parse_is_a_problem(code: str) -> None:
     assert problem.what.startswith("does not parse: ")
 
 
+def test_contracts_that_require_each_other_are_a_problem_of_one_of_them() -> None:
+    rows = dict(read_seed())
+    more = {"rope": ("attention",), "attention": ("rope", "linear"), "linear": ("linear",), "kv-cache": ("rope",)}
+    assert more.keys() <= {row.id for row in rows["contracts"]}
+    rows["contracts"] = [row.model_copy(update={"requires": more.get(row.id, ())}) for row in rows["contracts"]]
+    assert lint(rows) == [
+        Problem("contracts", "attention", "requires itself: attention -> rope -> attention"),
+        Problem("contracts", "linear", "requires itself: linear -> linear"),
+    ]
+    three = {"rope": ("attention",), "attention": ("linear",), "linear": ("rope",)}
+    rows["contracts"] = [row.model_copy(update={"requires": three.get(row.id, ())}) for row in rows["contracts"]]
+    (problem,) = lint(rows)
+    assert problem.what == "requires itself: attention -> linear -> rope -> attention"
+
+
 def test_faults_that_no_file_can_hold(tmp_path: Path) -> None:
     rows: dict[str, list[Row]] = {"experience": [experience("a"), experience("a")]}
     assert lint(rows) == [Problem("experience", "a", "there are 2 rows with this id")]
