@@ -5,11 +5,13 @@ and so is the date of a seed row, which the store gives it. A row that its file 
 """
 
 import ast
+import io
 import itertools
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pydantic import BaseModel
@@ -17,27 +19,17 @@ from pydantic.fields import FieldInfo
 
 from ckb.build import read_seed
 from ckb.errors import UserError
-from ckb.knowledge_files import KNOWLEDGE, KnowledgeFileError, parse_fragment, parse_text_row, parse_yaml_row
+from ckb.knowledge_files import KNOWLEDGE, NO_PYTHON, SUFFIXES, KnowledgeFileError, parse_row
 from ckb.records import Fragment, Row
-from ckb.schemas import TABLES
 from ckb.store import Store, Version
 from ckb.yaml_form import to_yaml
 
-SUFFIXES = {
-    "contracts": ".md",
-    "experience": ".md",
-    "guides": ".md",
-    "test_contracts": ".md",
-    "fragments": ".py",
-    "models": ".yaml",
-    "platforms": ".yaml",
-    "parallelism": ".yaml",
-}
-"""Table of the seed -> how the names of its files end. The other tables are written by runs and have no files."""
 FIRST = ("contract", "title", "layer", "status", "applies_to")
 LAST = ("test", "provenance", "created", "text")
 """Fields that come before and after all others, which keep the order of the record."""
-FILE_NAME = re.compile(r"[^./\\\0][^/\\\0]{0,199}")
+FILE_NAME = re.compile(r"[^./\\\0][^/\\\0]*")
+MOST_BYTES = 255
+"""Of a file's name, on the usual file systems."""
 
 
 def export_store(store: Store, out: Path, version: Version = None) -> list[Path]:
@@ -54,36 +46,76 @@ def export_files(out: Path, root: Path = KNOWLEDGE) -> list[Path]:
 def export(rows: Mapping[str, Sequence[Row]], out: Path) -> list[Path]:
     """Write a file for each row below `out`, and return them in order.
 
-    Raises UserError for a row that no file can hold, and when `out` holds other files of a table, which would be read
-    as rows too; then nothing is written.
+    Raises UserError for a row that no file can hold, when `out` holds other files of a table, which would be read as
+    rows too, where a link or a folder stands in a file's place, and when there is no room: then nothing is written. All
+    files are written elsewhere in `out` first and then take their places, so that none is ever there in part.
     """
     files = render(rows)
+    try:
+        _check_places(out, files)
+        _write(out, files)
+    except OSError as error:
+        raise UserError(f"{out}: the {len(files)} files can't be written: {error}") from error
+    return [out / name for name in files]
+
+
+def _check_places(out: Path, files: Mapping[str, str]) -> None:
+    """Raises UserError where a file of the tables would not be a file of its own below `out`."""
+    places = {out / name.partition("/")[0]: "folder" for name in files} | {out / name: "file" for name in files}
+    for place, kind in places.items():
+        if place.is_symlink():
+            raise UserError(f"{place} is a link, and what it points to is not the export's to write: remove it")
+        if place.exists() and not (place.is_dir() if kind == "folder" else place.is_file()):
+            raise UserError(f"{place} must be a {kind}, and something else stands there: name another folder")
     others = sorted(path for t, suffix in SUFFIXES.items() for path in (out / t).glob(f"*{suffix}"))
     if strangers := [path for path in others if str(path.relative_to(out)) not in files]:
         raise UserError(
             f"{out} holds {len(strangers)} file(s) that belong to none of these rows ({strangers[0]}): "
             "name an empty folder, or remove them"
         )
-    for name, content in files.items():
-        (out / name).parent.mkdir(parents=True, exist_ok=True)
-        (out / name).write_text(content, encoding="utf-8", newline="\n")
-    return [out / name for name in files]
+
+
+def _write(out: Path, files: Mapping[str, str]) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".export-", dir=out) as beside:
+        for name, content in files.items():
+            new = Path(beside) / name
+            new.parent.mkdir(exist_ok=True)
+            new.write_text(content, encoding="utf-8", newline="\n")
+        for folder in sorted({(out / name).parent for name in files}):
+            folder.mkdir(exist_ok=True)
+        for name in files:
+            (Path(beside) / name).replace(out / name)
 
 
 def render(rows: Mapping[str, Sequence[Row]]) -> dict[str, str]:
     """Path below the knowledge folder -> content, by table and id. Raises UserError for a row that no file can hold."""
-    return dict(_files(rows))
+    files: dict[str, str] = {}
+    for name, content in _files(rows):
+        if name in files:
+            raise UserError(f"two rows would be the file {name}: an id is unique in its table")
+        files[name] = content
+    return files
 
 
 def _files(rows: Mapping[str, Sequence[Row]]) -> Iterator[tuple[str, str]]:
     for table in sorted(rows):
         for row in sorted(rows[table], key=lambda row: row.id):
-            name = f"{table}/{row.id}{SUFFIXES[table]}"
-            if not FILE_NAME.fullmatch(row.id):
-                raise UserError(f"table {table}: the id {row.id!r} is no file name, so the row can't be exported")
+            name = _file_name(table, row.id)
             content = render_row(table, row)
-            _check(table, row, Path(name), content)
-            yield name, content
+            _check(table, row, Path(table, name), content)
+            yield f"{table}/{name}", content
+
+
+def _file_name(table: str, id: str) -> str:
+    """The name of a row's file. Raises UserError for an id that gives none."""
+    why = f"table {table}: the id {id!r} is no file name, so the row can't be exported"
+    name = f"{id}{SUFFIXES[table]}"
+    if not FILE_NAME.fullmatch(id):
+        raise UserError(why)
+    if (size := len(name.encode("utf-8", "surrogatepass"))) > MOST_BYTES:
+        raise UserError(f"{why}: {size} bytes with its {SUFFIXES[table]}, at most {MOST_BYTES} are allowed")
+    return name
 
 
 def render_row(table: str, row: Row) -> str:
@@ -155,16 +187,16 @@ def _gap(row: Fragment) -> str:
     """The blank lines between imports and code: two before a definition. Code that does not parse is refused later."""
     try:
         body = ast.parse(row.code).body
-    except SyntaxError:
+    except NO_PYTHON:
         return "\n"
     return "\n\n" if body and isinstance(body[0], ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else "\n"
 
 
 def _check(table: str, row: Row, path: Path, content: str) -> None:
     """Raises UserError unless the content gives the row back."""
-    try:
-        back = _parse(table, path, content)
-    except KnowledgeFileError as error:
+    try:  # as a file is read: where a carriage return is the end of a line
+        back = parse_row(table, path, io.TextIOWrapper(io.BytesIO(content.encode("utf-8")), encoding="utf-8").read())
+    except (KnowledgeFileError, UnicodeEncodeError) as error:
         raise UserError(f"{table} {row.id!r} can't be exported: {error}") from error
     dropped = {"created"} if row.provenance.source == "seed" else set()
     names = [name for name in type(row).model_fields if name not in dropped]
@@ -174,10 +206,3 @@ def _check(table: str, row: Row, path: Path, content: str) -> None:
             f"{table} {row.id!r} can't be exported: its file would give back another {', '.join(lost)} "
             f"({getattr(back, lost[0])!r} for {getattr(row, lost[0])!r})"
         )
-
-
-def _parse(table: str, path: Path, content: str) -> Row:
-    if SUFFIXES[table] == ".py":
-        return parse_fragment(path, content)
-    parse = parse_text_row if SUFFIXES[table] == ".md" else parse_yaml_row
-    return parse(path, content, TABLES[table])

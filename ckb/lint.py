@@ -4,24 +4,34 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from ckb.build import read_seed
-from ckb.knowledge_files import KNOWLEDGE
+from ckb.export import render_row
+from ckb.knowledge_files import KNOWLEDGE, NO_PYTHON, SUFFIXES, KnowledgeFileError, read_row
 from ckb.lint_guides import guide_problems
 from ckb.lint_predicates import predicate_problems
 from ckb.predicate import Predicate, PredicateError
 from ckb.problems import Problem, Rows, of
-from ckb.records import Choice, Contract, Fragment
+from ckb.records import Choice, Contract, Fragment, Row
 from ckb.schemas import TestContract
 from ckb.store import Store, Version
 
 MAX_FRAGMENT_LINES = 80
+"""Of a fragment's file in its canonical form, with front matter and imports."""
 
 
 def lint_files(root: Path = KNOWLEDGE) -> list[Problem]:
-    """Problems of the seed files."""
-    return lint(read_seed(root))
+    """Problems of the seed files: those that can't be read, and those of all others as if these were not there."""
+    rows: dict[str, list[Row]] = {table: [] for table in SUFFIXES}
+    unread = []
+    for table, suffix in SUFFIXES.items():
+        for path in sorted((root / table).glob(f"*{suffix}")):
+            try:
+                rows[table].append(read_row(table, path))
+            except KnowledgeFileError as error:
+                unread.append(Problem(table, path.stem, str(error)))
+    return [*unread, *lint(rows)]
 
 
 def lint_store(store: Store, version: Version = None) -> list[Problem]:
@@ -32,7 +42,7 @@ def lint_store(store: Store, version: Version = None) -> list[Problem]:
 def lint(rows: Rows) -> list[Problem]:
     """Problems of the rows that aren't deprecated, by table and id."""
     live = {table: [row for row in found if row.status != "deprecated"] for table, found in rows.items()}
-    own = [*_doubles(live), *_references(live), *_code(live), *_machines(live), *_options(live)]
+    own = [*_doubles(live), *_references(live), *_cycles(live), *_code(live), *_machines(live), *_options(live)]
     found = [*own, *predicate_problems(live), *guide_problems(live)]
     return sorted(found, key=lambda problem: (problem.table, problem.id, problem.what))
 
@@ -60,13 +70,29 @@ def _references(rows: Rows) -> Iterator[Problem]:
             yield Problem("test_contracts", test.id, f"checks the unknown contract {test.contract!r}")
 
 
+def _cycles(rows: Rows) -> Iterator[Problem]:
+    """Contracts that require each other, or themselves: none of them can be built first."""
+    requires = {contract.id: sorted(contract.requires) for contract in of(rows, "contracts", Contract)}
+    while True:
+        try:
+            TopologicalSorter(requires).prepare()
+        except CycleError as error:
+            cycle: list[str] = error.args[1][:-1]  # each of them is required by the one that follows
+            first = cycle.index(min(cycle))
+            way = [*reversed((*cycle[first + 1 :], *cycle[: first + 1])), cycle[first]]
+            yield Problem("contracts", way[0], f"requires itself: {' -> '.join(way)}")
+            requires[way[0]] = [name for name in requires[way[0]] if name != way[1]]
+        else:
+            return
+
+
 def _code(rows: Rows) -> Iterator[Problem]:
     for fragment in of(rows, "fragments", Fragment):
         try:
             ast.parse("\n".join([*fragment.imports, fragment.code]))
-        except SyntaxError as error:
+        except NO_PYTHON as error:
             yield Problem("fragments", fragment.id, f"does not parse: {error}")
-        lines = len(fragment.code.splitlines()) + len(fragment.imports)
+        lines = render_row("fragments", fragment).count("\n")
         if lines > MAX_FRAGMENT_LINES:
             yield Problem("fragments", fragment.id, f"has {lines} lines, at most {MAX_FRAGMENT_LINES} are allowed")
 

@@ -8,6 +8,7 @@ from typing import get_args
 
 from ckb.facts import FACT_NAMES
 from ckb.predicate import Predicate, PredicateError
+from ckb.predicate_types import mismatches
 from ckb.problems import Problem, Rows, of
 from ckb.records import Contract, Fragment, Row
 from ckb.satisfiable import Domains, satisfiable
@@ -90,11 +91,14 @@ def _conditions(row: Row, names: frozenset[str]) -> Iterator[Condition]:
 def _problem_of(condition: Condition, domains: Domains) -> str:
     """What is wrong with one predicate; nothing, if nothing is."""
     try:
-        unknown = Predicate(condition.text).names() - condition.may_ask
-        if unknown:
+        predicate = Predicate(condition.text)
+        if unknown := predicate.names() - condition.may_ask:
             return ", ".join(map(_stranger, sorted(unknown)))
+        why = "; ".join(mismatches(predicate, domains))
         if satisfiable(condition.text, domains=domains) is False:
-            return f"{condition.text!r} can never hold"
+            return f"{condition.text!r} can never hold{why and ': '}{why}"
+        if why:
+            return f"{condition.text!r}: {why}"
         if satisfiable(condition.text, *condition.given, domains=domains) is False:
             given = " and ".join(f"({text})" for text in condition.given if text)
             return f"{condition.text!r} can never hold where {given}"
@@ -145,7 +149,10 @@ def _rules(contracts: Iterable[Contract]) -> dict[str, list[str]]:
 def _together(texts: list[str], rules: dict[str, list[str]], domains: Domains) -> bool | None:
     """Whether these can hold at once, with what the decisions that they speak of imply."""
     known: set[str] = set()
-    while asked := {name for text in texts for name in Predicate(text).choices()} - known:
-        texts = [*texts, *(rule for name in sorted(asked) for rule in rules.get(name, ()))]
-        known |= asked
-    return satisfiable(*texts, domains=domains)
+    try:
+        while asked := {name for text in texts for name in Predicate(text).choices()} - known:
+            texts = [*texts, *(rule for name in sorted(asked) for rule in rules.get(name, ()))]
+            known |= asked
+        return satisfiable(*texts, domains=domains)
+    except PredicateError:  # every one of them can be read, but a rule nests what it requires one deeper
+        return None

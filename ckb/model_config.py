@@ -29,6 +29,10 @@ POSITIVE = (
 )
 MOST = {"layers": 10_000, "experts": 100_000}
 """More than any model has: a config that says more is broken, and would fill the memory with names."""
+MOST_EXPERTS = 200_000
+"""Routed experts of all layers together, for the same reason: each of them has tensors of its own names."""
+MOST_INT = 2**63 - 1
+"""What a number of the knowledge base's tables can be."""
 KINDS = ("full_attention", "sliding_attention", "linear_attention")
 FORMATS = {"float32": "fp32", "bfloat16": "bf16", "float16": "F16"}
 OUTSIDE = ("tie_word_embeddings",)
@@ -139,8 +143,9 @@ def model_facts(file: Path, model: ModelConfig, weights: str | None = None) -> M
     fields = {name: value for name, value in fields.items() if value is not None or _is_required(name)}
     fields |= {"model_type": family.model_type, "architecture": model.architecture, "parameters": 0}
     fields["weights"] = weights or config_format(model.config)
-    try:
-        facts = ModelFacts.model_validate(fields)
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    try:  # strictly: "32" for 32 layers would pass here, after the layers' kinds were made for what is no number
+        facts = ModelFacts.model_validate(fields, strict=True)
     except ValidationError as error:
         faults = [f"{'.'.join(map(str, e['loc']))} = {e['input']!r}: {e['msg']}" for e in error.errors()]
         raise CheckpointError(f"{file}: {'; '.join(faults)}") from error
@@ -205,7 +210,7 @@ def _without_key(
 
 def _layers(pattern: LayerPattern, config: Mapping[str, Any], layers: Any) -> list[str]:
     if type(layers) is not int or layers > MOST["layers"]:
-        return []  # the check of `layers` itself says what is wrong
+        return []  # the checks of `layers` itself, its type and its size, say what is wrong
     period = _look_up(ConfigField(keys=pattern.keys), config)
     period = pattern.period if period is SILENT else period
     if type(period) is not int or period < 1:
@@ -214,12 +219,17 @@ def _layers(pattern: LayerPattern, config: Mapping[str, Any], layers: Any) -> li
 
 
 def _check_facts(file: Path, facts: ModelFacts) -> None:
+    if huge := [name for name, value in facts if isinstance(value, int) and value > MOST_INT]:
+        raise CheckpointError(f"{file}: {', '.join(huge)}: more than {MOST_INT}")
     for name in POSITIVE:
         if getattr(facts, name) < 1:
             raise CheckpointError(f"{file}: {name} is {getattr(facts, name)}, it must be at least 1")
     for name, most in MOST.items():
         if getattr(facts, name) > most:
             raise CheckpointError(f"{file}: {name} is {getattr(facts, name)}, no model has more than {most}")
+    if facts.layers * facts.experts > MOST_EXPERTS:
+        what = f"{facts.layers} layers of {facts.experts} experts are {facts.layers * facts.experts}"
+        raise CheckpointError(f"{file}: {what}, no model has more than {MOST_EXPERTS}")
     if facts.heads % facts.kv_heads:
         raise CheckpointError(f"{file}: {facts.heads} query heads can't share {facts.kv_heads} key and value heads")
     if facts.experts_per_token > facts.experts:

@@ -5,11 +5,16 @@
 
 Names are `model.*`, `platform.*`, `workload.*` (see ckb.facts) and `choice.*` (the decisions of one candidate).
 Operators: == != < <= > >= in, `not in`, and, or, not, parentheses; strings, numbers, True, False, None and lists of
-them. The empty predicate holds always.
+them, with brackets of either kind. A predicate is a comparison, a name, True or False, or these with and, or, not: a
+text or a list that stands alone says nothing, though Python takes it for true. The empty predicate holds always.
+
+None, which is what a fact is that a model or machine does not have, is neither smaller nor larger than anything and
+contains nothing: what was learned of a window must not make a model without one fail.
 """
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -26,6 +31,11 @@ COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.In: lambda a, b: a in b,
     ast.NotIn: lambda a, b: a not in b,
 }
+ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+MOST_DEPTH = 32
+"""Nested and, or, not: Python's own limits depend on who calls."""
+STRING = re.compile(r"""(\'\'\'|\"\"\"|'|")(?:\\.|(?!\1)[^\\])*\1""", re.DOTALL)
+"""A text in quotes, as Python reads it."""
 
 
 class PredicateError(UserError):
@@ -42,24 +52,86 @@ class FactSource(Protocol):
 class Predicate:
     """One parsed predicate."""
 
-    def __init__(self, text: str):
-        self.text = " ".join(text.split())
-        try:
-            self._tree = ast.parse(self.text or "True", mode="eval").body
-        except SyntaxError as error:
-            raise PredicateError(f"predicate {text!r} does not parse: {error.msg} at column {error.offset}") from error
-        for node in ast.walk(self._tree):
-            self._check(node)
+    text: str
+    """What was written, on one line."""
+    tree: ast.expr
+    """What Python makes of it."""
 
-    def _check(self, node: ast.AST) -> None:
-        allowed = (ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Compare, ast.cmpop, ast.Constant)
-        containers = (ast.List, ast.Tuple, ast.Attribute, ast.Name, ast.Load)
-        if not isinstance(node, allowed + containers):
-            raise PredicateError(f"predicate {self.text!r}: {type(node).__name__} is not part of the language")
+    def __init__(self, text: str):
+        self.text = self._one_line(text)
+        try:
+            self.tree = ast.parse(self.text or "True", mode="eval").body
+        except SyntaxError as error:
+            raise PredicateError(
+                f"predicate {_short(text)} does not parse: {error.msg} at column {error.offset}"
+            ) from error
+        except (ValueError, RecursionError, MemoryError) as error:  # half of a surrogate pair; nesting without end
+            raise PredicateError(f"predicate {_short(text)} does not parse: {error}") from error
+        self._check_condition(self.tree, 1)
+
+    @staticmethod
+    def _one_line(text: str) -> str:
+        """The text with its lines joined. What stands in quotes stays as it is: a processor's name may hold blanks."""
+        parts, end = [], 0
+        for quoted in (*STRING.finditer(text), None):
+            between = text[end : quoted.start()] if quoted else text[end:]
+            if "#" in between:  # it would swallow what follows, once the lines are joined
+                raise PredicateError(f"predicate {_short(text)}: a comment is not part of the language")
+            parts += [re.sub(r"\s+", " ", between), quoted[0] if quoted else ""]
+            end = quoted.end() if quoted else end
+        return "".join(parts).strip()
+
+    def _check_condition(self, node: ast.expr, depth: int) -> None:
+        """Raises PredicateError for what is not true or false by itself."""
+        if depth > MOST_DEPTH:
+            raise PredicateError(f"predicate {_short(self.text)}: more than {MOST_DEPTH} and, or, not in each other")
+        match node:
+            case ast.BoolOp(values=values):
+                for value in values:
+                    self._check_condition(value, depth + 1)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                self._check_condition(operand, depth + 1)
+            case ast.Compare(left=left, ops=ops, comparators=comparators):
+                for op in ops:
+                    if type(op) not in COMPARISONS:
+                        raise self._stranger(op)
+                for side in (left, *comparators):
+                    self._check_value(side)
+            case ast.Attribute() | ast.Name():
+                self._dotted(node)
+            case ast.Constant(value=bool()):
+                pass
+            case ast.Constant() | ast.List() | ast.Tuple():
+                what = f"{_cut(ast.unparse(node))} is a value: it must be compared with something"
+                raise PredicateError(f"predicate {_short(self.text)}: {what}")
+            case _:
+                raise self._stranger(node)
+
+    def _check_value(self, node: ast.expr, inside: bool = False) -> None:
+        """Raises PredicateError for what can't be compared: anything but names, numbers, texts and lists of them."""
+        match node:
+            case ast.Constant(value=bool() | int() | float() | str() | None):
+                pass
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=value)) if type(value) in (int, float):
+                pass
+            case ast.UnaryOp(op=ast.USub()):
+                raise PredicateError(f"predicate {_short(self.text)}: a minus may stand before a number only")
+            case ast.List(elts=items) | ast.Tuple(elts=items) if not inside:
+                for item in items:
+                    self._check_value(item, inside=True)
+            case ast.Attribute() | ast.Name():
+                self._dotted(node)
+            case _:
+                raise self._stranger(node, " here" if isinstance(node, ast.List | ast.Tuple | ast.Compare) else "")
+
+    def _stranger(self, node: ast.AST, where: str = "") -> PredicateError:
+        return PredicateError(
+            f"predicate {_short(self.text)}: {type(node).__name__} is not part of the language{where}"
+        )
 
     def names(self) -> set[str]:
         """The dotted names that the predicate asks about."""
-        return set(self._names(self._tree))
+        return set(self._names(self.tree))
 
     def _names(self, node: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Attribute | ast.Name):
@@ -73,7 +145,7 @@ class Predicate:
             return node.id
         if isinstance(node, ast.Attribute):
             return f"{self._dotted(node.value)}.{node.attr}"
-        raise PredicateError(f"predicate {self.text!r}: only dotted names may stand before a dot")
+        raise PredicateError(f"predicate {_short(self.text)}: only dotted names may stand before a dot")
 
     def choices(self) -> set[str]:
         """The decisions that the predicate depends on, without the `choice.` before them."""
@@ -85,7 +157,7 @@ class Predicate:
 
     def failing(self, facts: FactSource, choices: Mapping[str, Any] | None = None) -> list["Predicate"]:
         """The parts of a conjunction `a and b and c` that don't hold, or ask for a decision that nobody has made."""
-        match self._tree:
+        match self.tree:
             case ast.BoolOp(op=ast.And(), values=values):
                 parts = [Predicate(ast.unparse(value)) for value in values]
             case _:
@@ -95,14 +167,14 @@ class Predicate:
 
     def holds(self, facts: FactSource, choices: Mapping[str, Any] | None = None) -> bool:
         """Whether the predicate is true of these facts and choices. Raises PredicateError for an unknown name."""
-        return bool(self._value(self._tree, facts, choices or {}))
+        return bool(self._value(self.tree, facts, choices or {}))
 
     def _value(self, node: ast.expr, facts: FactSource, choices: Mapping[str, Any]) -> Any:
         match node:
             case ast.Constant(value=value):
                 return value
             case ast.List(elts=items) | ast.Tuple(elts=items):
-                return [self._value(item, facts, choices) for item in items]
+                return tuple(self._value(item, facts, choices) for item in items)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return not self._value(operand, facts, choices)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -121,23 +193,42 @@ class Predicate:
         value = self._value(left, facts, choices)
         for op, comparator in zip(ops, rest, strict=True):
             other = self._value(comparator, facts, choices)
-            if type(op) not in COMPARISONS:
-                raise PredicateError(f"predicate {self.text!r}: {type(op).__name__} is not part of the language")
             try:
-                if not COMPARISONS[type(op)](value, other):
+                if not self._compared(type(op), value, other):
                     return False
             except TypeError as error:
-                raise PredicateError(f"predicate {self.text!r}: {value!r} can't be compared with {other!r}") from error
+                raise PredicateError(
+                    f"predicate {_short(self.text)}: {value!r} can't be compared with {other!r}"
+                ) from error
             value = other
         return True
+
+    @staticmethod
+    def _compared(op: type[ast.cmpop], value: Any, other: Any) -> bool:
+        if op in ORDERS and (value is None or other is None):
+            return False
+        if op in (ast.In, ast.NotIn) and other is None:
+            return op is ast.NotIn
+        return COMPARISONS[op](value, other)
 
     def _lookup(self, name: str, facts: FactSource, choices: Mapping[str, Any]) -> Any:
         section, _, key = name.partition(".")
         if section == "choice":
             if key not in choices:
-                raise PredicateError(f"predicate {self.text!r} asks for the decision {key!r}, which nobody has made")
+                raise PredicateError(
+                    f"predicate {_short(self.text)} asks for the decision {key!r}, which nobody has made"
+                )
             return choices[key]
         try:
             return facts.lookup(name)
         except KeyError:
-            raise PredicateError(f"predicate {self.text!r} names the unknown fact {name!r}") from None
+            raise PredicateError(f"predicate {_short(self.text)} names the unknown fact {name!r}") from None
+
+
+def _short(text: str) -> str:
+    """A predicate for a message."""
+    return repr(_cut(text))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 400 else f"{text[:400]} ..."

@@ -9,13 +9,14 @@ import ast
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import combinations, islice, pairwise, product
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ckb.facts import FACT_NAMES, Facts, Scalar
-from ckb.predicate import Predicate, PredicateError
+from ckb.predicate import ORDERS, Predicate, PredicateError
 
 Domains = Mapping[str, Sequence[Any]]
 """Name -> all values that it can have (the options of a decision), or of a collection all of its elements."""
@@ -25,7 +26,6 @@ Literals = tuple[ast.expr, ...]
 MOST_ALTERNATIVES = 1024
 MOST_PARTS = 6
 """Constants that one alternative looks for in a text or a collection: all of their subsets are tried."""
-ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 OTHER = "\0"
 """A text that no predicate names."""
 
@@ -35,7 +35,7 @@ def satisfiable(*texts: str, domains: Domains | None = None) -> bool | None:
 
     Raises PredicateError for a predicate that can't be read.
     """
-    trees = [ast.parse(Predicate(text).text or "True", mode="eval").body for text in texts]
+    trees = [Predicate(text).tree for text in texts]
     found: list[bool | None] = []
     for literals in islice(_all_of(trees, wanted=True), MOST_ALTERNATIVES):
         found.append(_consistent(literals, domains or {}))
@@ -107,16 +107,18 @@ def _holds(predicate: Predicate, name: str, value: Any) -> bool:
 def _values(name: str, literals: Sequence[ast.expr], domain: Sequence[Any] | None) -> list[Any] | None:
     """The values of a name that differ in what the comparisons say of them. None: too many to try."""
     constants = [n.value for literal in literals for n in ast.walk(literal) if isinstance(n, ast.Constant)]
-    kinds = _kinds(name) or {str, *map(type, constants)}
-    if domain is not None and not any(get_origin(kind) is tuple for kind in kinds):
+    types = kinds(name) or {str, *map(type, constants)}
+    if domain is not None and not any(get_origin(kind) is tuple for kind in types):
         return list(domain)
     values: list[Any] = []
-    for kind in kinds:
+    for kind in types:
         sought = [c for c in _sought(literals) if domain is None or c in domain]
         some = _of_kind(kind, constants, sought)
-        if some is None or (kind is str and _ordered(literals)):
+        if some is None or ((kind is str or get_origin(kind) is tuple) and _ordered(literals)):
             return None
         values += some
+        if get_origin(kind) is tuple:
+            values += [found for found in _lists(literals) if domain is None or set(found) <= set(domain)]
     return values
 
 
@@ -144,6 +146,14 @@ def _sought(literals: Sequence[ast.expr]) -> list[Any]:
     return list(dict.fromkeys(found))
 
 
+def _lists(literals: Sequence[ast.expr]) -> Iterator[tuple[Any, ...]]:
+    """The lists of constants that a collection may be compared with: `platform.isa == ['avx2']`."""
+    for node in (node for literal in literals for node in ast.walk(literal)):
+        if isinstance(node, ast.List | ast.Tuple):
+            with suppress(ValueError):  # one that holds a name
+                yield tuple(ast.literal_eval(node))
+
+
 def _numbers(kind: type, constants: Sequence[float]) -> list[int] | list[float]:
     """Every number that a comparison may name, with its sign, its neighbours, and one between each two."""
     named = sorted({0, 1, *constants, *(-constant for constant in constants)})
@@ -154,12 +164,12 @@ def _numbers(kind: type, constants: Sequence[float]) -> list[int] | list[float]:
 
 
 def _ordered(literals: Sequence[ast.expr]) -> bool:
-    """Whether anything is compared by size: between two texts there is always another one."""
+    """Whether anything is compared by size: between two texts, and two collections, there is always another one."""
     return any(isinstance(node, ORDERS) for literal in literals for node in ast.walk(literal))
 
 
 @cache
-def _kinds(name: str) -> tuple[Any, ...]:
+def kinds(name: str) -> tuple[Any, ...]:
     """The types of a fact; none for a decision, or a name that stands for nothing."""
     if name not in FACT_NAMES:
         return ()

@@ -123,14 +123,20 @@ def _consolidator(brief: b.ConsolidatorBrief, answer: b.ConsolidatorAnswer) -> I
         low, high = experience.interval or (0.0, 0.0)
         if experience.effect is not None and experience.signal != "tentative" and low <= 0 <= high:
             yield f"experience {experience.id!r} is {experience.signal}, and its interval holds zero: it is tentative"
-        try:
-            unknown = Predicate(experience.applies_to).unknown(experience.change)
-        except PredicateError as error:
-            yield f"applies_to of experience {experience.id!r}: {error}"
-            continue
-        if unknown:
-            yield f"applies_to of experience {experience.id!r} asks for {', '.join(sorted(unknown))}: no such facts"
-            continue
-        condition = Predicate(experience.applies_to)
-        if against := [part.text for part in condition.failing(brief.facts, experience.change) if not part.choices()]:
-            yield f"applies_to of experience {experience.id!r} leaves this target out: {' and '.join(against)}"
+        yield from _condition(brief, experience)
+
+
+def _condition(brief: b.ConsolidatorBrief, row: b.Lesson) -> Iterable[str]:
+    """A claim holds for a class of targets that the present one is in."""
+    about = f"applies_to of experience {row.id!r}"
+    try:
+        condition = Predicate(row.applies_to)
+        if unknown := condition.unknown(row.change):
+            yield f"{about} asks for {', '.join(sorted(unknown))}: no such facts"
+            return
+        against = [part.text for part in condition.failing(brief.facts, row.change) if not part.choices()]
+    except PredicateError as error:  # it does not parse, or compares what can't be compared
+        yield f"{about}: {error}"
+        return
+    if against:
+        yield f"{about} leaves this target out: {' and '.join(against)}"

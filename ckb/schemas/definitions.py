@@ -4,7 +4,6 @@ from typing import Literal
 
 from ckb.facts import Frozen
 from ckb.records import Layer, Row
-from ckb.schemas.arrow import schema_of
 
 
 class Axis(Frozen):
@@ -47,6 +46,3 @@ class Definition(Row):
     """For people."""
     constraints: tuple[str, ...] = ()
     """Python expressions over axes and inputs that hold for every workload."""
-
-
-SCHEMA = schema_of(Definition)

@@ -4,7 +4,6 @@ from typing import Literal
 
 from ckb.facts import Frozen
 from ckb.records import Claim, Layer, Row
-from ckb.schemas.arrow import schema_of
 
 
 class Evidence(Frozen):
@@ -40,6 +39,3 @@ class Experience(Claim, Row):
     def usable(self) -> bool:
         """Whether generation may see the row: a claim that is only tentative is kept, and never used."""
         return super().usable and self.signal != "tentative"
-
-
-SCHEMA = schema_of(Experience)

@@ -4,7 +4,6 @@ from typing import Literal
 
 from ckb.facts import Frozen
 from ckb.records import FailureMode, Function, Layer, Reader, Row
-from ckb.schemas.arrow import schema_of
 
 Kind = Literal["algorithm", "library", "tool", "kernel_authoring", "procedure"]
 
@@ -63,6 +62,3 @@ class Guide(Row):
     """What goes wrong in practice."""
     text: str
     """The knowledge itself: how it works and what to look at, exactly enough to act on."""
-
-
-SCHEMA = schema_of(Guide)

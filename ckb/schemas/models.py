@@ -4,7 +4,6 @@ from typing import Literal
 
 from ckb.facts import Frozen, Scalar
 from ckb.records import Layer, Row
-from ckb.schemas.arrow import schema_of
 
 
 class LayerPattern(Frozen):
@@ -121,6 +120,3 @@ class ModelFamily(Row):
     def every_architecture(self) -> tuple[str, ...]:
         """Its own class names and those of the models around it."""
         return (*self.architectures, *(name for wrapper in self.wrappers for name in wrapper.architectures))
-
-
-SCHEMA = schema_of(ModelFamily)

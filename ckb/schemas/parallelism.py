@@ -4,7 +4,6 @@ from typing import Literal
 
 from ckb.facts import Frozen
 from ckb.records import Layer, Row
-from ckb.schemas.arrow import schema_of
 
 
 class Partition(Frozen):
@@ -39,6 +38,3 @@ class Parallelism(Row):
     """How each kind of tensor is split."""
     text: str = ""
     """The explanation that an implementer reads."""
-
-
-SCHEMA = schema_of(Parallelism)

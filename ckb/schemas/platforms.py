@@ -6,7 +6,6 @@ from pydantic import Field, model_validator
 
 from ckb.facts import Accelerator, Frozen
 from ckb.records import Layer, Row
-from ckb.schemas.arrow import schema_of
 
 OperatorState = Literal["usable", "installed", "absent", "untried"]
 """usable: a small run gave right results; installed: it imports, its kernels failed; absent: it is not there, or does
@@ -134,6 +133,3 @@ class Platform(Row):
     """What an engine must respect here: alignment, thread counts, limits."""
     text: str = ""
     """What an implementer should know of it."""
-
-
-SCHEMA = schema_of(Platform)

@@ -6,7 +6,6 @@ from pydantic import Field
 
 from ckb.facts import Frozen
 from ckb.records import Choice, Layer, Row
-from ckb.schemas.arrow import schema_of
 from ckb.schemas.platforms import TriedOperator
 from ckb.violations import Violation
 
@@ -65,6 +64,3 @@ class Run(Row):
     """Of the zero-reference rule, by candidates that were discarded: a run of one that was merged has no row here."""
     operators: tuple[TriedOperator, ...] = ()
     """The operator libraries as a small run found them on the machine that the run was planned on."""
-
-
-SCHEMA = schema_of(Run)

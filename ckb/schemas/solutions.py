@@ -4,7 +4,6 @@ from typing import Literal
 
 from ckb.facts import Frozen
 from ckb.records import Layer, Row
-from ckb.schemas.arrow import schema_of
 
 
 class SourceFile(Frozen):
@@ -39,6 +38,3 @@ class Solution(Row):
     """The entry point's file among them."""
     description: str = ""
     """For people."""
-
-
-SCHEMA = schema_of(Solution)

@@ -3,7 +3,6 @@
 from typing import ClassVar, Literal
 
 from ckb.records import Layer, Row, Stage
-from ckb.schemas.arrow import schema_of
 
 
 class TestContract(Row):
@@ -22,6 +21,3 @@ class TestContract(Row):
     """Name of the gate function in gpu_actors."""
     text: str
     """What is checked, against which oracle, with which bounds."""
-
-
-SCHEMA = schema_of(TestContract)

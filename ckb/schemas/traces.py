@@ -6,7 +6,6 @@ from pydantic import Field, model_validator
 
 from ckb.facts import Frozen
 from ckb.records import Layer, Row
-from ckb.schemas.arrow import schema_of
 
 TraceStatus = Literal[
     "PASSED",
@@ -79,6 +78,3 @@ class Trace(Row):
                 f"{'a' if want[0] else 'no'} correctness and {'a' if want[1] else 'no'} performance"
             )
         return self
-
-
-SCHEMA = schema_of(Trace)

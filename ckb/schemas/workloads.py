@@ -4,7 +4,6 @@ from typing import Literal
 
 from ckb.facts import Frozen
 from ckb.records import Layer, Row
-from ckb.schemas.arrow import schema_of
 
 
 class InputSpec(Frozen):
@@ -28,6 +27,3 @@ class Workload(Row):
     """Value of each variable axis."""
     inputs: dict[str, InputSpec]
     """Input -> where it comes from."""
-
-
-SCHEMA = schema_of(Workload)

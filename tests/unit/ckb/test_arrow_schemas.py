@@ -1,6 +1,5 @@
 """The tables' schemas: derived from the records, and nothing is lost on the way to Parquet and back."""
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,13 +27,6 @@ def test_every_field_of_every_table_survives_the_store(table: str, tmp_path: Pat
     back = Store(tmp_path / "store").rows(TABLES[table])
     assert back == [full, bare]
     assert [repr(row) for row in back] == [repr(full), repr(bare)], "1, 1.0 and True are equal but not the same"
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_each_table_has_a_file_of_its_name_with_its_arrow_schema(table: str) -> None:
-    module = import_module(f"ckb.schemas.{table}")
-    assert schema_of(TABLES[table]) == module.SCHEMA
-    assert module.SCHEMA.names[:6] == list(Row.model_fields)
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -1,9 +1,12 @@
 """The canonical form: committed files have it, the store gives it back, and one changed field shows in one file."""
 
+import ast
 import difflib
 import random
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +16,15 @@ from pydantic import ValidationError
 
 from ckb.build import build, ensure_store, read_seed
 from ckb.errors import UserError
-from ckb.export import SUFFIXES, export, export_files, export_store, render, render_row
-from ckb.knowledge_files import KNOWLEDGE, KnowledgeFileError, parse_fragment, parse_text_row, parse_yaml_row
+from ckb.export import export, export_files, export_store, render, render_row
+from ckb.knowledge_files import KNOWLEDGE, SUFFIXES, KnowledgeFileError, parse_fragment, parse_text_row, parse_yaml_row
 from ckb.records import Contract, ErrorCase, Fragment, Provenance, Row
 from ckb.schemas import TABLES
 from ckb.store import Store
 from ckb.yaml_form import WIDTH, to_yaml
 from tests.unit.ckb.samples import ROWS, experience
 
+ROOT = Path(__file__).parents[3]
 FORMAT = "run `enginesmith ckb export ckb/knowledge --seed`"
 SEED = render(read_seed())
 FOREIGN = Provenance(source="run", run="r")
@@ -211,11 +215,129 @@ def test_what_a_file_cannot_hold_is_refused_before_anything_is_written(tmp_path:
         ("experience", experience("../up"), "'../up' is no file name"),
         ("experience", experience(".hidden"), "'.hidden' is no file name"),
         ("experience", experience("x" * 300), "is no file name"),
+        ("experience", experience("漢" * 200), "603 bytes with its .md, at most 255 are allowed"),
+        ("experience", experience("é" * 126 + "x"), "256 bytes with its .md, at most 255 are allowed"),
+        ("experience", experience("fine"), "two rows would be the file experience/fine.md"),
+        ("experience", experience("half", text="\ud800\n"), "'half' can't be exported: 'utf-8' codec"),
+        ("fragments", fragment.model_copy(update={"code": 'S = "a\\\r\nb"\n'}), "give back another code"),
+        ("fragments", fragment.model_copy(update={"code": "x = 1\nimport os\ny = 2\n"}), "a statement stands"),
     ]
     for table, row, fault in cases:
+        rows: dict[str, list[Row]] = {"experience": [experience("fine")]}
+        rows.setdefault(table, []).append(row)
         with pytest.raises(UserError, match=re.escape(fault)):
-            export({"experience": [experience("fine")], table: [row]}, tmp_path / "out")
+            export(rows, tmp_path / "out")
         assert not (tmp_path / "out").exists(), fault
+
+
+def test_the_longest_name_that_a_file_can_have_is_written(tmp_path: Path) -> None:
+    (path,) = export({"experience": [experience("é" * 126)]}, tmp_path)
+    assert len(path.name.encode()) == 255
+    assert contents(tmp_path).keys() == {f"experience/{'é' * 126}.md"}
+
+
+@pytest.mark.parametrize("place", ["experience", "experience/b.md", "experience/link.md"])
+def test_nothing_is_written_through_a_link(tmp_path: Path, place: str) -> None:
+    victim = tmp_path / "victim"
+    if "/" in place:
+        victim.write_text("mine")
+        (tmp_path / "out/experience").mkdir(parents=True)
+    else:
+        victim.mkdir()
+        (tmp_path / "out").mkdir()
+    (tmp_path / "out" / place).symlink_to(victim)
+    with pytest.raises(UserError, match=rf"{place} is a link|link\.md\): name an empty folder"):
+        export({"experience": [experience("a"), experience("b")]}, tmp_path / "out")
+    assert victim.read_text() == "mine" if victim.is_file() else list(victim.iterdir()) == []
+    assert not (tmp_path / "out/experience/a.md").exists()
+
+
+@pytest.mark.parametrize(("place", "kind"), [("experience", "folder"), ("experience/b.md", "file")])
+def test_what_stands_in_the_way_is_named_before_anything_is_written(tmp_path: Path, place: str, kind: str) -> None:
+    if kind == "folder":
+        (tmp_path / place).write_text("")
+    else:
+        (tmp_path / place).mkdir(parents=True)
+    with pytest.raises(UserError, match=f"{place} must be a {kind}, and something else stands there"):
+        export({"experience": [experience("a"), experience("b")]}, tmp_path)
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.md")] == [place] * (kind == "file")
+    (tmp_path / "no-folder").write_text("")
+    with pytest.raises(UserError, match=r"the 1 files can't be written: .*Not a directory"):
+        export({"experience": [experience("a")]}, tmp_path / "no-folder/out")
+
+
+SCRIPT = """
+import resource, signal, sys
+from pathlib import Path
+from ckb.errors import UserError
+from ckb.export import export_files
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+try:
+    export_files(Path(sys.argv[1]), Path(sys.argv[1]))
+except UserError as error:
+    print(error)
+"""
+
+
+def test_a_full_disk_leaves_every_file_as_it_was(tmp_path: Path) -> None:
+    """The first file that is too long for the limit is not the first of all."""
+    seed = Path(shutil.copytree(KNOWLEDGE, tmp_path / "seed"))
+    for path in (seed / "contracts").glob("*.md"):
+        path.write_text(path.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    before = contents(seed)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(seed)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "files can't be written: [Errno 27] File too large" in done.stdout
+    assert contents(seed) == before
+    assert [path for path in seed.iterdir() if path.name.startswith(".")] == []
+
+
+HEAD = "# ---\n# contract: rope\n# title: t\n# ---\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "what"),
+    [
+        ("LIMIT = 3\n\nimport math\n\n\ndef f():\n    return math.pi\n", 5, "a statement"),
+        ('"""A docstring."""\nimport os\n', 5, "a statement"),
+        ("import os\n\nX = 1\nimport math\n\nY = 2\n", 7, "a statement"),
+        ("import os; X = 1\n\nY = 2\n", 5, "a statement"),
+        ("try:\n    import os\nexcept ImportError:\n    pass\nimport math\nZ = 1\n", 5, "a statement"),
+        ("import os  # it is needed\n\nY = 2\n", 5, "a comment"),
+        ("import os\n# why\nimport math\n\nY = 2\n", 6, "a comment"),
+        ("from os import (\n    path,\n    sep,  # of paths\n)\n\nY = 2\n", 7, "a comment"),
+    ],
+)
+def test_what_an_imports_only_head_would_lose_is_refused_with_its_line(code: str, line: int, what: str) -> None:
+    with pytest.raises(KnowledgeFileError, match=rf"x\.py:{line}: {what} stands at or above the last import"):
+        parse_fragment(Path("x.py"), HEAD + code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "# the first line\nX = 1\n",
+        "import os\nimport torch\n# about x\nX = os.sep\n",
+        "import os; import math\n\nX = (os, math)\n",
+        "from os import (\n    path,\n    sep,\n)\n\n\ndef f():\n    import math  # late\n    return math, path\n",
+        "from __future__ import annotations\n\nX = 1\n",
+        'import os\n\nS = "a\x0cb\x85c\u2028d"\n',
+        "def f():\n    return 1\n\n\n# the end\n",
+    ],
+)
+def test_all_code_of_a_fragment_survives_its_canonical_form(code: str) -> None:
+    fragment = parse_fragment(Path("x.py"), HEAD + code)
+    written = render_row("fragments", fragment)
+    assert parse_fragment(Path("x.py"), written) == fragment
+    assert meaning(written) == meaning(HEAD + code)
+
+
+def meaning(source: str) -> tuple[list[str], list[str]]:
+    """The statements of a module, imports one by one, and its comments."""
+    statements = [ast.unparse(node) for node in ast.parse(source).body]
+    return statements, re.findall(r"# [a-z].*", source)
 
 
 def test_files_of_other_rows_are_not_mixed_with_the_exported_ones(store: Store, tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ import pytest
 from ckb.build import read_seed
 from ckb.knowledge_files import KNOWLEDGE
 from ckb.lint import Problem, lint, lint_files
+from ckb.predicate import MOST_DEPTH
 from ckb.records import Fragment
+from tests.unit.ckb.samples import experience
 
 CONTRACT = "---\ntitle: t\nstage: model\nmodule: model.py\norder: 1\ninterface: []\ntest: model\n{more}---\n"
 FRAGMENT = "# ---\n# contract: {contract}\n# title: t\n{more}# ---\nx = 1\n"
@@ -110,6 +112,76 @@ def test_each_fault_is_found_once_with_its_row(tmp_path: Path, file: str, conten
     assert problem.table == file.split("/")[0]
     assert problem.id in ("new", "rope")
     assert re.search(what, problem.what), problem.what
+
+
+@pytest.mark.parametrize(
+    ("condition", "what"),
+    [
+        ("model.heads > '4'", "can never hold: model.heads is a number and '4' is a text: neither is larger"),
+        ("model.heads != '4'", "model.heads is a number, never '4'"),
+        ("not model.heads > '4'", "neither is larger"),
+        ("model.heads == 4 or model.kv_heads == '4'", "model.kv_heads is a number, never '4'"),
+        ("model.heads in [4, '8']", "model.heads is a number, never '8'"),
+        ("model.heads != None", "model.heads is a number, never None"),
+        ("model.qk_norm != 1", "model.qk_norm is True or False, never 1"),
+        ("model.qk_norm < 1", "neither is larger"),
+        ("platform.accelerator != 'gpu'", "platform.accelerator is one of 'cpu', .*, never 'gpu'"),
+        ("platform.accelerator in ['cpu', 'gpu']", "never 'gpu'"),
+        ("'gpu' != platform.accelerator", "never 'gpu'"),
+        ("workload.dtype not in ['float16']", "one of 'float32', 'bfloat16', never 'float16'"),
+        ("choice.step != 'traced'", "choice.step is one of .*, never 'traced'"),
+        ("'sink' not in model.features", "model.features holds one of .*, never 'sink'"),
+        ("1 not in platform.isa", "platform.isa holds a text, never 1"),
+        ("platform.isa != 'avx2'", "a list is never equal to what is none"),
+        ("platform.isa != [2]", "platform.isa holds a text, never 2"),
+        ("not platform.isa > ['avx2']", "neither is larger"),
+        ("platform.isa not in platform.isa", "the one can't be in the other"),
+        ("'1' not in model.heads", "the one can't be in the other"),
+        ("model.heads not in platform.name", "the one can't be in the other"),
+        ("model.heads != model.model_type", "they are never equal"),
+        ("1 < model.heads < '4'", "can never hold: model.heads is a number and '4' is a text"),
+        ("model.heads", "model.heads is a number, and no condition by itself"),
+        ("model.qk_norm or platform.isa", "platform.isa holds a text, and no condition by itself"),
+        ("not choice.step", "choice.step is one of .*, and no condition by itself"),
+    ],
+)
+def test_what_cannot_be_compared_is_a_problem_even_where_it_always_holds(condition: str, what: str) -> None:
+    rows = read_seed()
+    rows["experience"] = [experience("new", applies_to=condition)]
+    (problem,) = lint(rows)
+    assert (problem.table, problem.id) == ("experience", "new")
+    assert re.search(what, problem.what), problem.what
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "model.sliding_window != None and model.sliding_window > 4096.5",
+        "model.sliding_window == model.max_positions or model.norm_eps < 1",
+        "platform.accelerator not in ['cpu', 'hip'] and platform.accelerator != 'metal'",
+        "'avx2' in platform.isa and platform.isa != [] and platform.isa != ('avx2', 'fma')",
+        "platform.compiler == None or 'clang' in platform.compiler or platform.compiler in ['g++', 'c++']",
+        "'attention-sinks' not in model.features and choice.step != 'eager' and model.qk_norm == False",
+        "2 in model.eos_tokens or model.model_type < 'm' or platform.name in [model.model_type, 'x']",
+        "1 < 2",
+    ],
+)
+def test_what_can_be_compared_is_none(condition: str) -> None:
+    rows = read_seed()
+    rows["experience"] = [experience("new", applies_to=condition)]
+    assert lint(rows) == []
+
+
+@pytest.mark.parametrize("depth", [MOST_DEPTH - 1, MOST_DEPTH])
+def test_a_condition_of_the_deepest_kind_is_looked_at_where_it_is_required(depth: int) -> None:
+    """What a decision implies is `another option, or what this one requires`: one level more than the row itself."""
+    deep = "not " * (depth - 1) + "workload.batch > 0"
+    rows = read_seed()
+    rows["contracts"] = [
+        row.model_copy(update={"decision_requires": {"attention=torch": deep}}) if row.id == "attention" else row
+        for row in rows["contracts"]
+    ]
+    assert {problem.id for problem in lint(rows)} <= {"attention-native"}
 
 
 def test_conditions_that_other_rows_make_possible_are_no_problem(tmp_path: Path) -> None:

@@ -1,16 +1,20 @@
 """Checkpoints: what a directory says, and what is said of a broken one."""
 
 import json
+import math
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors import SafetensorError, safe_open
 
 from ckb.checkpoint import read_checkpoint
 from ckb.gaps import GapError
-from ckb.shards import CheckpointError
+from ckb.model_config import find_model, model_facts
+from ckb.shards import CheckpointError, read_header
 from tests.unit.ckb.samples import CONFIG, families, safetensors, shapes, write_checkpoint
 
 QWEN3 = CONFIG | {
@@ -188,7 +192,7 @@ def text(file: str, content: str | None) -> Callable[[Path], None]:
     """A fault: a file with another content, or none."""
 
     def apply(folder: Path) -> None:
-        (folder / file).unlink()
+        (folder / file).unlink(missing_ok=True)
         if content is not None:
             (folder / file).write_text(content)
 
@@ -224,8 +228,32 @@ def only_bin(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
-def header(text: str) -> Callable[[bytes], bytes]:
-    return lambda data: len(text).to_bytes(8, "little") + text.encode()
+def header(text: str, data: int = 0) -> Callable[[bytes], bytes]:
+    """Another header, and so many bytes of tensors behind it."""
+    return lambda _: len(text).to_bytes(8, "little") + text.encode() + bytes(data)
+
+
+def entry(shape: str = "[1]", offsets: str = "[0, 4]", name: str = "a") -> str:
+    return f'"{name}": {{"dtype": "F32", "shape": {shape}, "data_offsets": {offsets}}}'
+
+
+def entries(*items: str, data: int = 0) -> Callable[[bytes], bytes]:
+    return header(f"{{{', '.join(items)}}}", data)
+
+
+def index_of(name: str) -> Callable[[Path], None]:
+    """A fault: an index whose one shard has this name."""
+
+    def apply(folder: Path) -> None:
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+        (folder.parent / "outside.safetensors").write_bytes(safetensors({"a": (1,)}))
+
+    return apply
+
+
+def weights_folder(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").mkdir()
 
 
 SIZE = len(safetensors(shapes(CONFIG)))
@@ -266,6 +294,41 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "a missing shard": (lambda f: shard(f, drop="b.safetensors"), "1 of 2 shards are missing: b.safetensors"),
     "a tensor in two shards": (lambda f: shard(f, twice=True), "is in both a.safetensors and b.safetensors"),
     "an index that is wrong": (lambda f: shard(f, wrong=True), "1 of 20 tensors are not in the shard"),
+    "a config of brackets": (text("config.json", "[" * 200_000), "config.json is no JSON: .*recursion"),
+    "a header of brackets": (weights(header("[" * 200_000)), "the header is no JSON: .*recursion"),
+    "layers as a text": (config(num_hidden_layers="2"), "layers = '2': Input should be a valid integer"),
+    "layers as a fraction": (config(num_hidden_layers=2.0), "layers = 2.0: Input should be a valid integer"),
+    "layers as a truth": (config(num_hidden_layers=True), "layers = True: Input should be a valid integer"),
+    "an end that is a text": (config(eos_token_id=["2"]), r"eos_tokens\.0 = '2'"),
+    "a number beyond all": (config(vocab_size=2**63), "vocab: more than 9223372036854775807"),
+    "weights are a folder": (weights_folder, "model.safetensors can't be read: Is a directory"),
+    "no tensor": (weights(header("{}")), "model.safetensors: there is no tensor in it"),
+    "an index of nothing": (text("model.safetensors.index.json", '{"weight_map": {}}'), "there is no tensor in it"),
+    "an endless shape": (weights(entries(entry("[1e400]"), data=4)), r"entry of a is malformed: shape is \[inf\]"),
+    "an endless offset": (weights(entries(entry(offsets="[0, 1e400]"), data=4)), r"data_offsets is \[0, inf\]"),
+    "a negative offset": (weights(entries(entry(offsets="[-4, 0]"), data=0)), r"data_offsets is \[-4, 0\]"),
+    "an end before the start": (weights(entries(entry(offsets="[4, 0]"), data=0)), r"data_offsets is \[4, 0\]"),
+    "three offsets": (weights(entries(entry(offsets="[0, 4, 4]"), data=4)), r"data_offsets is \[0, 4, 4\]"),
+    "a negative shape": (weights(entries(entry("[-1, -1]"), data=4)), r"shape is \[-1, -1\]"),
+    "a shape of fractions": (weights(entries(entry("[1.9]"), data=4)), r"shape is \[1\.9\]"),
+    "a shape of truths": (weights(entries(entry("[true]"), data=4)), r"shape is \[True\]"),
+    "a shape beyond all files": (
+        weights(entries(entry(str([2**62] * 2000)), data=4)),
+        "its shape is that of more than 9223372036854775807 elements",
+    ),
+    "two tensors on the same bytes": (
+        weights(entries(entry(), entry(name="b"), data=4)),
+        "b starts at byte 0 and overlaps a, which ends at byte 4",
+    ),
+    "a hole before a tensor": (
+        weights(entries(entry(offsets="[100, 104]"), data=104)),
+        "a starts at byte 100 and leaves a hole behind the header, which ends at byte 0",
+    ),
+    "a name that is no text": (weights(entries(entry(name="\\ud800"), data=4)), r"whose name is no text: '\\ud800'"),
+    "a shard outside": (index_of("../outside.safetensors"), r"can't be files of this folder: '\.\./outside"),
+    "a shard that is the folder": (index_of("."), r"can't be files of this folder: '\.'"),
+    "a shard with a long name": (index_of("x" * 5000), "can't be files of this folder: 'x{80}'"),
+    "a shard with no text as name": (index_of("\ud800"), r"can't be files of this folder: '\\ud800'"),
     "an index without a map": (
         lambda f: (f / "model.safetensors.index.json").write_text("{}") and None,
         "weight_map is missing",
@@ -281,6 +344,72 @@ def test_a_broken_directory_is_refused_with_the_numbers(tmp_path: Path, name: st
     with pytest.raises(CheckpointError, match=message) as caught:
         read_checkpoint(folder, families())
     assert "config.json" in str(caught.value) or str(folder) in str(caught.value)
+
+
+@pytest.mark.parametrize("layers", ["32", 32.0, True])
+@pytest.mark.parametrize("name", ["qwen3.5-9b-text", "gemma-3-1b"])
+def test_a_number_of_layers_that_is_no_number_never_makes_them_all_alike(name: str, layers: object) -> None:
+    """The kinds of layers follow from their number, and none at all reads as full attention everywhere."""
+    path = Path(__file__).parent / f"configs/{name}.json"
+    found = json.loads(path.read_text()) | {"num_hidden_layers": layers}
+    found.pop("layer_types", None)
+    with pytest.raises(CheckpointError, match=f"layers = {layers!r}: Input should be a valid integer"):
+        model_facts(path, find_model(found, families()))
+    kinds = model_facts(path, find_model(found | {"num_hidden_layers": 32}, families())).layer_kinds
+    assert (len(kinds), len(set(kinds))) == (32, 2)
+
+
+def test_more_experts_than_any_model_has_are_refused_before_they_are_named() -> None:
+    path = Path(__file__).parent / "configs/qwen3-30b-a3b.json"
+    huge = json.loads(path.read_text()) | {"num_hidden_layers": 9999, "num_experts": 99_999}
+    with pytest.raises(CheckpointError, match="9999 layers of 99999 experts are 999890001, no model has more than"):
+        model_facts(path, find_model(huge, families()))
+
+
+def test_a_header_with_many_names_and_one_twice_is_read_once(tmp_path: Path) -> None:
+    """Asking of each name how often it is there took half a minute for 12,000 of them; this is 100,000."""
+    names = [entry("[0]", "[0, 0]", f"t{number}") for number in range(100_000)]
+    folder = write_checkpoint(tmp_path / "m")
+    weights(entries(*names, entry("[0]", "[0, 0]", "t1")))(folder)
+    with pytest.raises(CheckpointError, match="the header has t1 twice"):
+        read_checkpoint(folder, families())
+
+
+def test_shards_may_be_links_as_a_cache_of_downloads_has_them(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "m")
+    shard(folder)
+    (folder / "a.safetensors").rename(tmp_path / "blob")
+    (folder / "a.safetensors").symlink_to(tmp_path / "blob")
+    assert len(read_checkpoint(folder, families()).tensors) == 20
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_file_is_accepted_just_where_safetensors_accepts_it(tmp_path: Path, seed: int) -> None:
+    print("seed", seed)
+    rng = random.Random(seed)
+    seen = set()
+    for number in range(150):
+        tensors = []
+        end = 0
+        for name in "abc"[: rng.randrange(1, 4)]:
+            start = end + rng.choice((0, 0, 0, 0, 0, 0, 4, -4))
+            shape = rng.choice(([], [1], [2], [0], [1, 2], [-1, -1], [1.5]))
+            end = start + rng.choice((4, 4, 0, 8)) if rng.random() < 0.1 else start + 4 * abs(int(math.prod(shape)))
+            tensors.append(entry(json.dumps(shape), f"[{start}, {end}]", name))
+        rng.shuffle(tensors)
+        path = tmp_path / f"{number}.safetensors"
+        path.write_bytes(entries(*tensors, data=max(0, end))(b""))
+        try:
+            with safe_open(path, "numpy") as file:
+                names = set(file.keys())
+        except SafetensorError:
+            names = set()
+            with pytest.raises(CheckpointError):
+                read_header(path)
+        else:
+            assert {tensor.name for tensor in read_header(path)} == names
+        seen.add(bool(names))
+    assert seen == {True, False}
 
 
 def test_a_missing_directory_names_the_field(tmp_path: Path) -> None:

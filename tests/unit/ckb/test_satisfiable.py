@@ -38,6 +38,11 @@ DOMAINS = {
         ("layer.mlp != 'dense'",),
         ("workload.max_context > 1024 and workload.max_context <= 1025",),
         ("model.model_type in ['1', '2', '3', '4', '5', '6', '7', '8']", "model.model_type != '1'"),
+        ("platform.isa == ['avx2', 'fma']", "'fma' in platform.isa"),
+        ("model.features == ()",),
+        ("['sinks'] == model.features", "model.features != []"),
+        ("platform.isa != ['avx2']", "'avx2' in platform.isa"),
+        ("not model.sliding_window > 4096", "model.sliding_window == None"),
     ],
 )
 def test_what_some_facts_meet_is_possible(texts: tuple[str, ...]) -> None:
@@ -73,6 +78,9 @@ def test_what_some_facts_meet_is_possible(texts: tuple[str, ...]) -> None:
         ),
         ("model.model_type in ['1', '2', '3', '4', '5', '6', '7', '8']", "model.model_type == '9'"),
         ("model.heads > model.kv_heads", "model.qk_norm and not model.qk_norm"),
+        ("platform.isa == ['avx2']", "'fma' in platform.isa"),
+        ("model.features == ['another']",),
+        ("platform.isa == []", "platform.isa"),
     ],
 )
 def test_what_no_facts_meet_is_never(texts: tuple[str, ...]) -> None:
@@ -84,6 +92,7 @@ def test_what_no_facts_meet_is_never(texts: tuple[str, ...]) -> None:
     [
         ("model.heads > model.kv_heads", "model.heads < model.kv_heads"),
         ("model.model_type < 'm'",),
+        ("platform.isa < ['m']",),
         (" and ".join(f"'{n}' not in platform.name" for n in range(20)),),
         (" and ".join(f"(model.heads == {n} or model.heads == {-n})" for n in range(1, 14)),),
     ],

@@ -179,8 +179,24 @@ def test_a_query_that_is_written_down_wrongly_names_the_field(store: Store) -> N
 def test_a_condition_that_cannot_be_read_surfaces(store: Store) -> None:
     """It is a defect of the knowledge, which lint names: to leave the row out would hide it."""
     store.append({"contracts": [contract("bad", "Bad", applies_to="model.colour == 'red'")]}, message="m", by="t")
-    with pytest.raises(PredicateError, match=r"model\.colour"):
+    with pytest.raises(PredicateError, match=r"contracts 'bad' of the knowledge base: .*model\.colour"):
         found(store, facts=FACTS)
+    assert "bad" in found(store), "without facts nothing is asked of it"
+
+
+@pytest.mark.parametrize(
+    "condition", ["-model.model_type == 1", "not " * 5000 + "True", "model.heads == 2,", "model.heads > 'x'"]
+)
+def test_a_row_that_breaks_the_language_is_named(store: Store, condition: str) -> None:
+    store.append({"experience": [experience("odd", applies_to=condition)]}, message="m", by="t")
+    with pytest.raises(PredicateError, match="experience 'odd' of the knowledge base: predicate "):
+        found(store, facts=FACTS)
+
+
+def test_a_row_about_a_part_that_the_model_lacks_does_not_apply_and_ends_no_query(store: Store) -> None:
+    store.append({"experience": [experience("w", applies_to="model.sliding_window > 8")]}, message="m", by="t")
+    assert "w" not in found(store, facts=FACTS)
+    assert "w" in found(store, facts=facts(sliding_window=9))
 
 
 def test_the_seed_is_found_by_what_its_titles_say(tmp_path: Path) -> None:

@@ -363,6 +363,12 @@ EFFECT = {"change": {"linear.layout": "tiles"}, "effect": 0.123, "interval": [0.
         ),
         ("consolidator", {"experience": [{"applies_to": "small models"}]}, "'small models' does not parse"),
         ("consolidator", {"experience": [{"applies_to": "model.colour == 'red'"}]}, "asks for model.colour"),
+        ("consolidator", {"experience": [{"applies_to": "model.heads > 'x'"}]}, "can't be compared"),
+        (
+            "consolidator",
+            {"experience": [{"applies_to": "-model.model_type == 1"}]},
+            "a minus may stand before a number",
+        ),
         (
             "consolidator",
             {"experience": [{"applies_to": "model.layers > 900"}]},
