@@ -168,6 +168,7 @@ class Sandbox:
             "confine": limited,
             "read": [str(path.resolve()) for path in read],
             "list": [str(path) for path in listed],
+            "devices": devices,
             "write": [str(self.private), *(str(p.resolve()) for p in confinement.write), *DEVICES, *devices],
             "limits": {**limits, "cpu_seconds": confinement.cpu_seconds} if limited else {},
             "port": self.port,

@@ -156,6 +156,7 @@ def landlock(spec: dict[str, Any], private_proc: bool, ports: list[int] | None) 
         (spec["read"] + proc, read),
         (spec["list"], READ_DIR),
         (spec["write"], rights),
+        (["/proc/self/task"] if spec["devices"] else [], WRITE_FILE),  # a CUDA driver names its threads, or won't start
     ):
         for path in paths:
             allow_path(fd, path, allowed & rights)

@@ -169,6 +169,19 @@ EVERY = "contracts"
 """The contract of a gate that executes every contract in force of its stage, from the rows that the job carries."""
 
 
+UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+
+
+def read(experiment: Callable[[Subject], T], subject: Subject) -> T:
+    """What an experiment saw. An answer that it can't take apart is its candidate's fault, whatever Python says of it:
+    raises ChildFailure. A fault of the experiment itself would fail every right engine, and be seen there."""
+    try:
+        return experiment(subject)
+    except UNREADABLE as error:
+        message = f"its answer can't be read: {type(error).__name__}: {error}"
+        raise ChildFailure("PROTOCOL", message) from error
+
+
 @dataclass(frozen=True)
 class Gate:
     """One check. `contract` is what it executes; gates of a stage run when that stage is part of the job."""

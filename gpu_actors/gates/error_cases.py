@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from ckb.records import Contract, ErrorCase, Stage
 from gpu_actors.gates import provoked
-from gpu_actors.gates.base import EVERY, Finding, Gate, Subject, failed, passed
+from gpu_actors.gates.base import EVERY, Finding, Gate, Subject, failed, passed, read
 from gpu_actors.gates.interface import evidence, rows_of
 from gpu_actors.gates.provoked import Refusal
 
@@ -21,7 +21,7 @@ Experiment = Callable[[Subject], Refusal | None]
 def error_cases(subject: Subject, stage: Stage) -> Finding:
     rows = rows_of(subject, stage)
     ids = {row.id for row in rows}
-    seen = {key: experiment(subject) for key, experiment in provoked.EXPERIMENTS.items() if key[0] in ids}
+    seen = {key: read(experiment, subject) for key, experiment in provoked.EXPERIMENTS.items() if key[0] in ids}
     found = list(faults(rows, seen))
     shown = [[*key, asdict(refusal) if refusal else None] for key, refusal in seen.items()]
     data = {"refusals": shown, **evidence(subject, rows)}

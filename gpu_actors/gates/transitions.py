@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ckb.records import Contract, Stage
 from gpu_actors.gates import changed
-from gpu_actors.gates.base import EVERY, Finding, Gate, Subject, failed, passed
+from gpu_actors.gates.base import EVERY, Finding, Gate, Subject, failed, passed, read
 from gpu_actors.gates.changed import States
 from gpu_actors.gates.interface import evidence, rows_of
 
@@ -19,7 +19,7 @@ Experiment = Callable[[Subject], States]
 def transitions(subject: Subject, stage: Stage) -> Finding:
     rows = rows_of(subject, stage)
     ids = {row.id for row in rows}
-    seen = {key: experiment(subject) for key, experiment in changed.EXPERIMENTS.items() if key[0] in ids}
+    seen = {key: read(experiment, subject) for key, experiment in changed.EXPERIMENTS.items() if key[0] in ids}
     found = list(faults(rows, seen))
     data = {"states": [[*key, *states] for key, states in seen.items()], **evidence(subject, rows)}
     if found:

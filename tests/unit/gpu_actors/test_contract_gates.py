@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -11,7 +11,9 @@ from ckb.facts import Facts
 from ckb.hashing import sha256_json, tree_sha256
 from ckb.records import Choice, Contract, Tensor
 from ckb.space import in_force
+from gpu_actors.child import ChildFailure
 from gpu_actors.gates import calls, error_cases, transitions
+from gpu_actors.gates.base import Subject, read
 from gpu_actors.gates.interface import deviations
 from gpu_actors.gates.provoked import EXPERIMENTS, Refusal
 from gpu_actors.jobs import EngineJob, Verdict
@@ -255,3 +257,12 @@ def test_a_transition_is_held_to_the_states_that_were_seen() -> None:
     ):
         other = request.model_copy(update={"transitions": (first.model_copy(update=update), *rest)})
         assert any(says in fault for fault in transitions.faults([other], seen)), says
+
+
+def test_an_answer_that_an_experiment_can_not_read_is_its_candidates_fault() -> None:
+    subject = cast("Subject", None)
+    for wrong in (lambda _: {}["states"], lambda _: [][0], lambda _: int("many"), lambda _: len(3)):  # type: ignore[arg-type]
+        with pytest.raises(ChildFailure, match="its answer can't be read") as caught:
+            read(wrong, subject)
+        assert caught.value.kind == "PROTOCOL"
+    assert read(lambda _: 7, subject) == 7
