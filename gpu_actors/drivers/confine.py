@@ -156,7 +156,8 @@ def landlock(spec: dict[str, Any], private_proc: bool, ports: list[int] | None) 
         (spec["read"] + proc, read),
         (spec["list"], READ_DIR),
         (spec["write"], rights),
-        (["/proc/self/task"] if spec["devices"] else [], WRITE_FILE),  # a CUDA driver names its threads, or won't start
+        # a CUDA driver names its threads, or does not start
+        (["/proc/self/task"] if spec["devices"] else [], WRITE_FILE | TRUNCATE),
     ):
         for path in paths:
             allow_path(fd, path, allowed & rights)
