@@ -12,6 +12,7 @@ from typing import TypeVar
 import pyarrow.compute as pc
 
 from ckb.compaction import tidy
+from ckb.errors import UserError
 from ckb.evidence import TARGETS_OF_A_RULE, merged, opposed, same_claim, standing, targets
 from ckb.facts import Frozen
 from ckb.hashing import sha256_json
@@ -88,7 +89,12 @@ class Consolidator:
 
 
 def consolidate(store: Store, lessons: Lessons) -> Consolidation:
-    """Commit a run's lessons. When others commit meanwhile, they are compared anew with what is there then."""
+    """Commit a run's lessons. When others commit meanwhile, they are compared anew with what is there then.
+
+    Raises UserError for evidence of another run.
+    """
+    if foreign := {item.run for row in lessons.experience for item in row.evidence} - {lessons.run.id}:
+        raise UserError(f"run {lessons.run.id} hands in evidence of {', '.join(sorted(foreign))}")
     while True:
         base = store.latest
         if store.rows(Run, base, where=pc.field("id") == lessons.run.id):
@@ -190,12 +196,11 @@ def _equal(row: Experience, known: Sequence[Experience]) -> Experience | None:
     """The row that says the same: of the same meaning, or in the same words."""
     same = [old for old in known if _speaks_of(old) == _speaks_of(row) and same_claim(old, row)]
     same += [old for old in known if content_hash(old) == content_hash(row)]
-    return same[0] if same else None
+    return min(same, key=lambda old: old.provenance.source != "run", default=None)
 
 
 def _opponents(row: Experience, known: Mapping[str, Experience]) -> list[Experience]:
-    same = (old for old in known.values() if _speaks_of(old) == _speaks_of(row) and old.status != "deprecated")
-    return [old for old in same if opposed(old, row)]
+    return [old for old in known.values() if old.status != "deprecated" and opposed(old, row)]
 
 
 def _opposition(old: Experience, new: Experience) -> Contradiction:
@@ -224,6 +229,7 @@ def _similar(store: Store, table: str, version: int, rows: Sequence[Row]) -> lis
     ids, telling = [row.id for row in rows], [getattr(row, TELLING[table]) for row in rows]
     where = pc.field("id").isin(ids) | pc.field(TELLING[table]).isin(telling)
     if table == "experience":
+        where |= pc.field("provenance", "source") != "run"  # people name their rows as they like
         where |= pc.field("meaning").isin([*ids, *(row.meaning for row in rows if isinstance(row, Experience))])
     return store.rows(table, version, where=where)
 
@@ -240,7 +246,6 @@ def _own(row: R, taken: bool) -> R:
 
 def _signed(row: R, run: str) -> R:
     """The row with its run and its date."""
-    update: dict[str, object] = {"created": row.created or datetime.now(UTC).date().isoformat()}
-    if row.provenance.run is None:
-        update["provenance"] = row.provenance.model_copy(update={"source": "run", "run": run})
-    return row.model_copy(update=update)
+    provenance = row.provenance.model_copy(update={"source": "run", "run": run})
+    created = row.created or datetime.now(UTC).date().isoformat()
+    return row.model_copy(update={"created": created, "provenance": provenance})

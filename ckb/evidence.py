@@ -8,6 +8,7 @@ that it fixed (MetaInfer, section 3.3; docs/design/009-consolidation.md).
 
 from ckb.facts import Facts
 from ckb.hashing import sha256_json
+from ckb.satisfiable import satisfiable
 from ckb.schemas.experience import Evidence, Experience
 
 TARGETS_OF_A_RULE = 2
@@ -57,13 +58,14 @@ def sign(row: Experience | Evidence) -> int:
 
 
 def supported(row: Experience) -> bool:
-    """Whether a row rests on an effect above noise, or on a test that failed and passes."""
-    return bool(sign(row) or row.fixed)
+    """Whether a row rests on an effect above noise, or on a test that failed and passes. A test that was fixed says
+    nothing of how fast a change is."""
+    return bool(sign(row) or (row.fixed and row.kind != "optimisation" and not row.change))
 
 
 def targets(row: Experience) -> set[str]:
-    """The different targets whose evidence the row rests on."""
-    return {item.target for item in row.evidence}
+    """The different targets whose evidence the row rests on; what is within noise is none."""
+    return {item.target for item in row.evidence if sign(item) or item.fixed}
 
 
 def standing(row: Experience) -> Experience:
@@ -78,12 +80,18 @@ def standing(row: Experience) -> Experience:
 def same_claim(a: Experience, b: Experience) -> bool:
     """Whether two rows of one meaning say the same of the same class of targets, however large they found it."""
     names = ("kind", "scope", "change", "metric", "applies_to")
-    return sign(a) == sign(b) and all(getattr(a, name) == getattr(b, name) for name in names)
+    alike = sign(a) == sign(b) and supported(a) == supported(b)
+    return alike and all(getattr(a, name) == getattr(b, name) for name in names)
 
 
 def opposed(a: Experience, b: Experience) -> bool:
-    """Whether two rows can't both hold: both are clear of zero, on different sides."""
-    return sign(a) * sign(b) < 0
+    """Whether two rows can't both hold: they speak of one thing, and are clear of zero on different sides. Rows of other
+    names speak of one thing by the same change, measured alike, where some Target may meet both."""
+    named = (a.meaning or a.id) == (b.meaning or b.id)
+    alike = bool(a.change) and (a.kind, a.change, a.metric) == (b.kind, b.change, b.metric)
+    if sign(a) * sign(b) >= 0 or not (named or alike):
+        return False
+    return named or satisfiable(a.applies_to, b.applies_to) is not False
 
 
 def merged(old: Experience, new: Experience) -> Experience:

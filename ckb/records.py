@@ -228,3 +228,9 @@ class Claim(Frozen):
     """Tentative rows are stored as drafts and never used in generation."""
     text: str
     """The claim in full, with its evidence."""
+
+    @model_validator(mode="after")
+    def the_interval_holds_the_effect(self) -> "Claim":
+        if self.interval and not (self.effect is not None and self.interval[0] <= self.effect <= self.interval[1]):
+            raise ValueError(f"an effect of {self.effect} does not lie in its interval {self.interval}")
+        return self

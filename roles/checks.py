@@ -103,6 +103,8 @@ def _supported(brief: b.ConsolidatorBrief, row: b.Lesson) -> Iterable[str]:
     mended = [item.id for item in brief.mended]
     if row.fixed:
         yield from _known("mended gate", [row.fixed], mended)
+        if row.kind == "optimisation" or row.change:
+            yield f"experience {row.id!r} names a mended gate, which says nothing of how fast a change is"
     elif row.effect is None and row.signal != "tentative":
         yield f"experience {row.id!r} is {row.signal}, and has neither a measured effect nor a gate that it mended"
     if row.effect is not None:

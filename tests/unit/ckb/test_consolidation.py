@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pytest
+from pydantic import ValidationError
 
 from ckb.build import read_knowledge_at
 from ckb.consolidate import Consolidator, Lessons, consolidate, content_hash
@@ -201,6 +202,51 @@ def test_a_fact_holds_for_no_other_target_than_its_own(name: str) -> None:
     assert Predicate(local_condition(FACTS)).holds(FACTS)
     assert not Predicate(local_condition(FACTS)).holds(other)
     assert target_of(other) != target_of(FACTS)
+
+
+def test_what_is_within_noise_is_no_support_of_a_rule(store: Store) -> None:
+    consolidate(store, lessons("r1", claim("a", 0.2, "r1")))
+    consolidate(store, lessons("r2", claim("a", 0.01, "r2", target="large")))
+    guess = claim("a", None, "r3", target="huge", signal="tentative")
+    consolidate(store, lessons("r3", guess))
+    assert not any(row.usable for row in store.rows(Experience))
+
+
+def test_a_mended_gate_is_no_proof_of_speed(store: Store) -> None:
+    faster = claim("a", None, "r1", change={"kv_layout": "paged"}, fixed="s1/logits", scope="fact")
+    consolidate(store, lessons("r1", faster))
+    assert [(row.signal, row.status) for row in store.rows(Experience)] == [("tentative", "draft")]
+
+
+def test_opposite_findings_of_one_change_meet_whatever_they_are_called(store: Store) -> None:
+    """The seed's rows have names that people gave them."""
+    seed = claim("eager-is-slow", -0.6, "r0", change={"step": "eager"}, applies_to="platform.accelerator == 'cpu'")
+    elsewhere = {"change": {"step": "eager"}, "applies_to": "platform.accelerator == 'cuda'"}
+    store.append({"experience": [seed, claim("cuda", -0.6, "r0", **elsewhere)]}, message="seed", by="t")
+    found = claim("x1", 0.3, "r1", change={"step": "eager"}, applies_to="platform.cores <= 4", scope="fact")
+    here = found.model_copy(update={"applies_to": "platform.accelerator == 'cpu' and platform.cores <= 4"})
+    outcome = consolidate(store, lessons("r1", here))
+    assert [c.existing for c in outcome.contradictions] == ["eager-is-slow"]
+    assert {row.id: row.status for row in store.rows(Experience)}["eager-is-slow"] == "verified", "people's to change"
+
+
+def test_runs_meet_beside_a_row_of_people_that_says_the_same(store: Store) -> None:
+    store.append({"experience": [claim("a", 0.2, "r0")]}, message="seed", by="t")
+    for number, target in enumerate(("small", "large", "huge"), 1):
+        consolidate(store, lessons(f"r{number}", claim("a", 0.2, f"r{number}", target=target)))
+    (own,) = (row for row in store.rows(Experience) if row.provenance.source == "run")
+    assert ([item.target for item in own.evidence], own.status) == (["small", "large", "huge"], "verified")
+
+
+def test_a_run_speaks_for_itself_alone(store: Store) -> None:
+    with pytest.raises(UserError, match="run r1 hands in evidence of r99"):
+        consolidate(store, lessons("r1", claim("a", 0.2, "r99")))
+    forged = claim("a", 0.2, "r1").model_copy(update={"provenance": Provenance(source="seed", run="other")})
+    consolidate(store, lessons("r1", forged))
+    assert [(row.provenance.source, row.provenance.run) for row in store.rows(Experience)] == [("run", "r1")]
+    for interval in ((-0.2, -0.1), (0.3, 0.1)):
+        with pytest.raises(ValidationError, match="does not lie in its interval"):
+            claim("a", 0.2, "r1", interval=interval)
 
 
 def test_a_people_s_row_is_not_rewritten_by_a_run(store: Store) -> None:
