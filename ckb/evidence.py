@@ -85,8 +85,8 @@ def same_claim(a: Experience, b: Experience) -> bool:
 
 
 def opposed(a: Experience, b: Experience) -> bool:
-    """Whether two rows can't both hold: they speak of one thing, and are clear of zero on different sides. Rows of other
-    names speak of one thing by the same change, measured alike, where some Target may meet both."""
+    """Whether two rows can't both hold: they speak of one thing, and are clear of zero on different sides. Rows of
+    other names speak of one thing by the same change, measured alike, where some Target may meet both."""
     named = (a.meaning or a.id) == (b.meaning or b.id)
     alike = bool(a.change) and (a.kind, a.change, a.metric) == (b.kind, b.change, b.metric)
     if sign(a) * sign(b) >= 0 or not (named or alike):
