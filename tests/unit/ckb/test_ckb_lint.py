@@ -75,7 +75,8 @@ def test_the_seed_has_no_problem(tmp_path: Path) -> None:
 def test_each_fault_is_found_once_with_its_row(tmp_path: Path, file: str, content: str, what: str) -> None:
     seed = Path(shutil.copytree(KNOWLEDGE, tmp_path / "knowledge"))
     (seed / file).write_text(content)
-    (problem,) = lint_files(seed)
+    # a platform more is also one that each guide must speak of: that is the guides' test
+    (problem,) = (problem for problem in lint_files(seed) if problem.table != "guides")
     assert (problem.table, problem.id) == (file.split("/")[0], "new")
     assert re.search(what, problem.what)
 
