@@ -28,10 +28,10 @@ class Environment(Frozen):
 
 
 class Correctness(Frozen):
-    """How far a solution's outputs were from the reference's."""
+    """How far a solution's outputs were from the reference's; None: nobody measured that."""
 
-    max_relative_error: float = 0.0
-    max_absolute_error: float = 0.0
+    max_relative_error: float | None = None
+    max_absolute_error: float | None = None
     extra: dict[str, float] = Field(default_factory=dict)
 
 
