@@ -139,7 +139,7 @@ def needed_contracts(
 
 
 def _usable(rows: Mapping[str, R]) -> dict[str, R]:
-    return {id: row for id, row in rows.items() if row.status == "verified"}
+    return {id: row for id, row in rows.items() if row.usable}
 
 
 def _model(facts: Facts, models: Iterable[ModelFamily], unmapped: Sequence[str]) -> Need:

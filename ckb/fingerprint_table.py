@@ -43,8 +43,7 @@ GLOBS: Mapping[str, tuple[str, ...]] = {
     "lmdeploy": ("pytorch/*.py", "turbomind/*.py"),
 }  # fmt: skip
 """Project -> which of its files are model, layer, scheduler, loader and cache code, by the path inside its package.
-A star also stands for folders in between. modular_*.py of transformers say again what its modeling_*.py hold.
-The committed table lacks lmdeploy, of which the package index has no source distribution."""
+A star also stands for folders in between. modular_*.py of transformers say again what its modeling_*.py hold."""
 NO_CODE = frozenset({"test", "tests", "testing"})
 INDEPENDENT = (
     "torch/nn", "torch/optim", "torch/utils", "ray/serve", "huggingface_hub", "pydantic", "aiohttp", "rich",

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, ValidationError
 from ckb.errors import UserError
 from ckb.facts import Facts, Frozen
 from ckb.predicate import PredicateError
-from ckb.records import Choice, Claim, Contract, Fragment, Layer, Reader, Row
+from ckb.records import Choice, Contract, Fragment, Layer, Reader, Row
 from ckb.space import predicate
 
 if TYPE_CHECKING:  # roles import this module, and those that ask nothing need no Arrow
@@ -103,7 +103,7 @@ class Search:
     @cached_property
     def _rows(self) -> list[tuple[Table, Row]]:
         found = {table: self._store.rows(table, self.version) for table in SEARCHED}
-        return [(t, row) for t, rows in found.items() for row in sorted(rows, key=lambda r: r.id) if usable(row)]
+        return [(t, row) for t, rows in found.items() for row in sorted(rows, key=lambda r: r.id) if row.usable]
 
     @cached_property
     def _index(self) -> sqlite3.Connection:
@@ -137,11 +137,6 @@ class Search:
 def words_of(text: str) -> set[str]:
     """The different words of a text, as the index cuts it."""
     return {word.lower() for word in WORD.findall(text)}
-
-
-def usable(row: Row) -> bool:
-    """Whether generation may see a row: it is verified, and no claim that is only tentative."""
-    return row.status == "verified" and not (isinstance(row, Claim) and row.signal == "tentative")
 
 
 def fits(query: Query, table: Table, row: Row) -> bool:
