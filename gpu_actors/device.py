@@ -5,17 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks import prompts
 from gpu_actors.benchmarker import Benchmarker
-from gpu_actors.child import ENGINE, Child, ChildFailure
+from gpu_actors.child import ChildFailure
 from gpu_actors.jobs import Benchmark, BenchmarkJob, EngineJob, Profile, Verdict, VerifyJob
 from gpu_actors.lease import FOLDER, Lease, physical_devices
 from gpu_actors.machine import Ceiling
 from gpu_actors.meter import Meter, Share
-from gpu_actors.verifier import Verifier, confinement
-
-PROFILE_PROMPT = 64
-PROFILE_STEPS = 16
+from gpu_actors.profiler import profile
+from gpu_actors.verifier import Verifier
 
 
 class Device:
@@ -51,22 +48,10 @@ class Device:
         """Where a decode step's time goes. An engine that fails under the profiler is a Profile that says so."""
         with self._holding(exclusive=True) as share:
             try:
-                profile = self._profile(job)
+                found = profile(job, self._cache_dir)
             except ChildFailure as failure:
-                profile = Profile(shares={}, step_ms=0.0, failure=f"{failure.kind}: {failure}"[:500])
-        return profile.model_copy(update={"device_seconds": share.seconds})
-
-    def _profile(self, job: EngineJob) -> Profile:
-        """Raises ChildFailure."""
-        context = job.facts.workload.max_context
-        length = min(PROFILE_PROMPT, context // 2)
-        (prompt,) = prompts.cut(Path(job.checkpoint), [length], seed=0)
-        steps = min(PROFILE_STEPS, context - length - 1)
-        with Child(ENGINE, confinement(job, self._cache_dir)) as child:
-            child.call("open", 60.0, tree_dir=job.tree_dir, threads=job.facts.platform.cores)
-            arguments = {"checkpoint": job.checkpoint, "prompt": prompt, "steps": steps, "capacity": context}
-            found = child.call("profile", 300.0, **arguments)
-            return Profile(shares=found.value("shares", dict[str, float]), step_ms=found.value("step_ms", float))
+                found = Profile(shares={}, step_ms=0.0, failure=f"{failure.kind}: {failure}"[:500])
+        return found.model_copy(update={"device_seconds": share.seconds})
 
     def ceiling(self, threads: int) -> float:
         """Best streaming read of the device's memory, GB/s."""

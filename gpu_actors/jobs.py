@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from ckb.criteria import Criterion
 from ckb.facts import Facts, Frozen
 from ckb.records import Contract, Stage
 from ckb.violations import Violation
@@ -54,6 +55,10 @@ class VerifyJob(Frozen):
     """The version that the rows are of."""
     acceptance: Acceptance = "screen"
     """Size of the L3 acceptance."""
+    criteria: tuple[Criterion, ...] = ()
+    """The issue's executable criteria; those of the benchmark are decided after it."""
+    base_dir: str = ""
+    """Folder of the tree that the issue's work started from, for criteria on what changed; empty for none."""
     seed: int = 0
     """Of this verdict's draws. Authors never see it."""
     deadline_s: float = 300.0
@@ -72,6 +77,14 @@ class EvidenceFile(Frozen):
     what: str
 
 
+class Shortage(Frozen):
+    """What a gate asks for and there is too little of."""
+
+    asked: float
+    available: float
+    unit: Literal["bytes", "seconds"]
+
+
 class GateResult(Frozen):
     """The outcome of one gate on one tree."""
 
@@ -83,8 +96,16 @@ class GateResult(Frozen):
     """Expected and found, with the numbers."""
     seconds: float
     evidence: tuple[EvidenceFile, ...] = Field(min_length=1)
+    blocked: Shortage | None = None
+    """What there is too little of, where the status is BLOCKED_BY_HARDWARE."""
     violations: tuple[Violation, ...] = ()
     """Rows of the zero-reference rule. One that passed has none."""
+
+    @model_validator(mode="after")
+    def what_is_blocked_says_by_what(self) -> "GateResult":
+        if (self.status == "BLOCKED_BY_HARDWARE") != (self.blocked is not None):
+            raise ValueError(f"{self.gate} is {self.status} with {self.blocked}: only what is blocked says by what")
+        return self
 
     @model_validator(mode="after")
     def a_violation_is_a_failure(self) -> "GateResult":
@@ -122,7 +143,13 @@ class Verdict(Frozen):
 
     @property
     def failures(self) -> tuple[GateResult, ...]:
-        return tuple(g for g in self.gates if g.status != "PASS")
+        """What is held against the candidate."""
+        return tuple(g for g in self.gates if g.status == "FAIL")
+
+    @property
+    def blocked(self) -> tuple[GateResult, ...]:
+        """What could not be decided here: it needs more memory or time than there is."""
+        return tuple(g for g in self.gates if g.status == "BLOCKED_BY_HARDWARE")
 
     @property
     def violations(self) -> tuple[Violation, ...]:

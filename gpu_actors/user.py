@@ -17,9 +17,9 @@ from typing import Literal
 
 from ckb.errors import UserError
 from ckb.hashing import sha256_file, sha256_json
+from gpu_actors.confinement import confinement
 from gpu_actors.jobs import EngineJob
 from gpu_actors.sandbox import Sandbox, wait_for
-from gpu_actors.verifier import confinement
 
 Outcome = Literal["PASS", "FAIL", "TIMEOUT", "CHANGED"]
 

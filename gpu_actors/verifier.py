@@ -9,20 +9,23 @@ leaves this module is a fault of ours.
 import json
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from types import MappingProxyType
 
 from ckb.hashing import sha256
 from ckb.records import STAGES, Stage
+from gpu_actors import criteria
+from gpu_actors.blocked import Blocked
 from gpu_actors.child import ENGINE, Child, ChildFailure
+from gpu_actors.confinement import confinement
 from gpu_actors.gates import provenance
 from gpu_actors.gates.base import EVERY, Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.registry import STAGE_GATES
-from gpu_actors.jobs import EngineJob, EvidenceFile, GateResult, Level, Verdict, VerifyJob
+from gpu_actors.jobs import EvidenceFile, GateResult, Level, Verdict, VerifyJob
 from gpu_actors.reference import Reference
-from gpu_actors.sandbox import UNTIMED, Confinement
+from gpu_actors.sandbox import UNTIMED
 from gpu_actors.say import Say, silent
+from gpu_actors.user import changed_since, run_user_checker
 
 
 class Verifier:
@@ -46,7 +49,7 @@ class Verifier:
                 reference.start()
             subject = Subject(job, child, reference, deadline, Path(copies))
             record = Record(job)
-            run_all(subject, record)
+            run_all(subject, record, self._cache_dir)
             look_at_the_watch(subject, record)
             if job.checker and "L3" in job.levels and record.passed:
                 run_user_gate(job, record, self._cache_dir, subject.seconds_left)
@@ -59,29 +62,6 @@ class Verifier:
                 gates=tuple(record.results),
                 sandbox=child.sandbox.isolation,
             )
-
-
-def confinement(
-    engine: EngineJob,
-    cache_dir: Path,
-    *,
-    also_read: tuple[Path, ...] = (),
-    environment: Mapping[str, str] = MappingProxyType({}),
-) -> Confinement:
-    """The sandbox of one tree. Its kernel cache is its own: no tree can leave something there for another."""
-    kernels = cache_dir / "kernels" / engine.tree
-    kernels.mkdir(parents=True, exist_ok=True)
-    cuda = engine.facts.platform.accelerator == "cuda"
-    return Confinement(
-        mode=engine.sandbox,
-        read=(Path(engine.tree_dir), *also_read),
-        data=(Path(engine.checkpoint),),
-        write=(kernels,),
-        operators=engine.operators,
-        environment={"XDG_CACHE_HOME": str(kernels), "TRITON_CACHE_DIR": str(kernels / "triton"), **environment},
-        memory_bytes=engine.max_memory_bytes,
-        devices=("/dev/nvidia*",) if cuda else (),
-    )
 
 
 class Record:
@@ -116,12 +96,13 @@ class Record:
                 summary=finding.summary,
                 seconds=seconds,
                 evidence=(evidence,),
+                blocked=finding.blocked,
                 violations=finding.violations,
             )
         )
 
 
-def run_all(subject: Subject, record: Record) -> None:
+def run_all(subject: Subject, record: Record, cache_dir: Path) -> None:
     job = subject.job
     run(subject, record, provenance.STATIC)  # cheap, and nothing is run of a tree that is not the one asked about
     if not record.passed or not open_tree(subject, record):
@@ -133,7 +114,24 @@ def run_all(subject: Subject, record: Record) -> None:
     if "L0" in job.levels:
         run(subject, record, provenance.RUNTIME)
     if record.passed:
+        run_criteria(subject, record, cache_dir)
+    if record.passed:
         run_again(subject, record)
+
+
+def run_criteria(subject: Subject, record: Record, cache_dir: Path) -> None:
+    """What the issue itself states, on a tree that passed the gates: each criterion is a gate of its own."""
+    for command, stated in criteria.in_verdict(subject.job.criteria).items():
+        start = time.monotonic()
+        try:
+            found = criteria.findings(subject, command, stated, cache_dir)
+        except ChildFailure as failure:
+            found = [outcome(failure)] * len(stated)
+        except Blocked as short:
+            found = [undecided(short)] * len(stated)
+        seconds = (time.monotonic() - start) / len(stated)
+        for criterion, finding in zip(stated, found, strict=True):
+            record.add(f"{criterion.part}_of_issue", "L1", "acceptance", finding, seconds)
 
 
 def look_at_the_watch(subject: Subject, record: Record) -> None:
@@ -148,8 +146,6 @@ def look_at_the_watch(subject: Subject, record: Record) -> None:
 
 def run_user_gate(job: VerifyJob, record: Record, cache_dir: Path, seconds_left: float) -> None:
     """The user's checker on a tree that passed everything of ours. Its files must be those of the frozen plan."""
-    from gpu_actors.user import changed_since, run_user_checker  # which confines by this module's rules
-
     start = time.monotonic()
     files = tuple(Path(name) for name in job.checker_files)
     if changed := changed_since(job.checker_files):
@@ -213,10 +209,16 @@ def check(subject: Subject, gate: Gate) -> Finding:
         return gate.check(subject)
     except ChildFailure as failure:
         return outcome(failure)
+    except Blocked as short:
+        return undecided(short)
 
 
 def outcome(failure: ChildFailure) -> Finding:
     return failed(f"{failure.kind}: {failure}"[:1500], kind=failure.kind, trace=failure.trace)
+
+
+def undecided(short: Blocked) -> Finding:
+    return Finding("BLOCKED_BY_HARDWARE", str(short), short.shortage.model_dump(), blocked=short.shortage)
 
 
 def run_again(subject: Subject, record: Record) -> None:

@@ -12,7 +12,7 @@ from ckb.facts import Facts
 from ckb.records import Stage
 from ckb.violations import Violation
 from gpu_actors.child import Child, ChildFailure, Event, Reply
-from gpu_actors.jobs import GateStatus, Level, VerifyJob
+from gpu_actors.jobs import GateStatus, Level, Shortage, VerifyJob
 from gpu_actors.reference import Reference
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -28,6 +28,8 @@ class Finding:
     """Expected and found, with the numbers."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """Evidence: JSON values."""
+    blocked: Shortage | None = None
+    """What there was too little of to find out."""
     violations: tuple[Violation, ...] = ()
     """What of the finding is a violation of the zero-reference rule."""
 
