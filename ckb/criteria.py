@@ -4,7 +4,6 @@ An issue says what must be seen before its change is kept (acceptance), that the
 and what would prove its idea wrong (falsification). What can't be said so stays prose, and is for the judge.
 """
 
-import math
 import operator
 from typing import Literal
 
@@ -51,8 +50,6 @@ class Criterion(Frozen):
 
     @model_validator(mode="after")
     def can_be_decided(self) -> "Criterion":
-        if not math.isfinite(self.value):
-            raise ValueError(f"a criterion compares with a finite number, not with {self.value}")
         known = METRICS.get(self.command)
         share = self.command == PROFILE and self.metric.startswith(SHARE)
         if known and self.metric not in known and not share:

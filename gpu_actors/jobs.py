@@ -142,6 +142,12 @@ class Verdict(Frozen):
         return all(g.status == "PASS" for g in self.gates)
 
     @property
+    def undecided(self) -> bool:
+        """Whether nothing is held against the candidate but that not everything could be asked: it was neither passed
+        nor failed."""
+        return bool(self.blocked) and not self.failures
+
+    @property
     def failures(self) -> tuple[GateResult, ...]:
         """What is held against the candidate."""
         return tuple(g for g in self.gates if g.status == "FAIL")
@@ -150,6 +156,13 @@ class Verdict(Frozen):
     def blocked(self) -> tuple[GateResult, ...]:
         """What could not be decided here: it needs more memory or time than there is."""
         return tuple(g for g in self.gates if g.status == "BLOCKED_BY_HARDWARE")
+
+    @property
+    def why(self) -> str:
+        """The first gate that did not let the candidate through, in words; empty if all did."""
+        if self.failures:
+            return f"{self.failures[0].gate} failed: {self.failures[0].summary}"
+        return f"{self.blocked[0].gate} is blocked by hardware: {self.blocked[0].summary}" if self.blocked else ""
 
     @property
     def violations(self) -> tuple[Violation, ...]:

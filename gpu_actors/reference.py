@@ -19,6 +19,7 @@ import numpy as np
 from benchmarks.baselines import HUGGINGFACE
 from ckb.facts import Facts
 from ckb.hashing import sha256_json
+from gpu_actors.blocked import reference_bytes, require_memory
 from gpu_actors.checkpoint import content_sha256
 from gpu_actors.child import Child, ChildFailure, Reply
 from gpu_actors.sandbox import UNTIMED, Confinement
@@ -122,6 +123,8 @@ class Reference:
             self.start()
             assert self._child
             if not self._loaded:
+                needed = reference_bytes(self._facts.model, self.dtype, ORACLE[self.dtype])
+                require_memory("Hugging Face with its oracle", needed, self._facts)
                 for dtype in (self.dtype, ORACLE[self.dtype]):
                     load_huggingface(self._child, self._checkpoint, dtype, self._facts)
                 self._loaded = True

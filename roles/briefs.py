@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from ckb.criteria import Criterion
 from ckb.facts import Facts, Frozen
 from ckb.records import Choice, Claim, Contract, Fragment, Stage
 
@@ -115,6 +116,8 @@ class JudgeBrief(Brief):
     files: dict[str, str]
     gates: tuple[str, ...]
     """Lines of the verdict."""
+    criteria: tuple[str, ...] = ()
+    """What the issue states in prose, which no gate can decide."""
 
 
 class JudgeAnswer(Frozen):
@@ -133,6 +136,8 @@ class Hypothesis(Frozen):
     """Predicted relative change of the objective, positive is better."""
     acceptance: str
     falsification: str
+    criteria: tuple[Criterion, ...] = ()
+    """What of acceptance, activation and falsification can be executed; it runs as gates. The rest is for the judge."""
 
 
 class Lesson(Claim):

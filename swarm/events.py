@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
+from ckb.criteria import Criterion
 from ckb.facts import Frozen
 from ckb.records import Choice, Stage
 from gpu_actors.jobs import Benchmark, Profile, Verdict
@@ -18,7 +19,8 @@ screen: the L3 acceptance of one that showed a gain; merge: after a merge; relea
 BenchmarkPurpose = Literal["baseline", "round", "merge", "release"]
 Decision = Literal["kept", "discarded"]
 IssueOutcome = Literal["merged", "nothing_kept", "failed"]
-Outcome = Literal["accepted", "no_engine", "budget"]
+Outcome = Literal["accepted", "no_engine", "budget", "blocked"]
+"""blocked: a gate needs more memory or time than there is here; the run can be resumed where there is more."""
 
 
 class Event(Frozen):
@@ -53,6 +55,9 @@ class Issue(Frozen):
     stage: Stage | Literal["performance"]
     title: str
     acceptance: tuple[str, ...] = ()
+    """In prose: what no gate of the issue's own decides is for the judge."""
+    criteria: tuple[Criterion, ...] = ()
+    """What of it is executable; it runs as gates of this issue."""
     hypothesis: Hypothesis | None = None
     """For the performance loop: expected effect, activation and falsification."""
     base: str

@@ -33,6 +33,10 @@ A = TypeVar("A", bound=Answer)
 Result = TypeVar("Result")
 
 
+class BlockedByHardware(Exception):
+    """A gate needs more memory or time than there is here, and the run can't go on without its answer."""
+
+
 class Commit(Protocol):
     """A commit and the hash of its tree: a fresh merge, or one that the journal names."""
 
@@ -107,7 +111,15 @@ class InnerLoop:
             verdict = candidate.verdicts.get(purpose) or self.verify(candidate, purpose, left)
             if verdict.passed:
                 return candidate
+            if verdict.undecided:
+                self._blocked(issue, candidate, verdict)
         return None
+
+    def _blocked(self, issue: e.Issue, candidate: Candidate, verdict: Verdict) -> None:
+        """Neither passed nor failed. A performance candidate is given up here; a stage can't do without its answer."""
+        if issue.stage != "performance":
+            raise BlockedByHardware(f"{candidate.id}: {verdict.why}")
+        self.discard(candidate, verdict.why, judged=False)
 
     def still_open(self, tree: str, stages: tuple[Stage, ...], levels: tuple[Level, ...]) -> tuple[Level, ...]:
         """The levels that are still to be judged: the acceptance stage may start from the very tree that passed the
@@ -130,7 +142,8 @@ class InnerLoop:
         context = self.context
         context.ledger.check()
         context.note(f"{candidate.id}: gates {', '.join(levels)}")
-        stages = stages_of(context.state.issues[candidate.submitted.issue].issue)
+        issue = context.state.issues[candidate.submitted.issue].issue
+        stages = stages_of(issue)
         engine = context.engine_job(merged.commit, merged.tree) if merged else context.job_of(candidate)
         verdict = self.crew.verify(
             VerifyJob(
@@ -142,6 +155,8 @@ class InnerLoop:
                 rows=context.in_force(stages, candidate.submitted.choices if choices is None else choices),
                 ckb_version=context.knowledge.version,
                 acceptance=self._acceptance(engine.tree, purpose),
+                criteria=issue.criteria if merged is None else (),  # which speak of the candidate's own change
+                base_dir=str(context.workspace.checkout(issue.base, "tree")) if issue.criteria else "",
                 seed=context.plan.seed_of("verdict", candidate.id, str(candidate.attempts), purpose),
                 checker=absolute_command(context.target.user.checker or ""),
                 checker_files=context.plan.user_files.checker,
@@ -172,6 +187,7 @@ class InnerLoop:
             issue=candidate.submitted.issue,
             files=self.context.workspace.files(candidate.submitted.commit),
             gates=tuple(f"{gate.level} {gate.gate}: {gate.status}, {gate.summary}" for gate in verdict.gates),
+            criteria=self.context.state.issues[candidate.submitted.issue].issue.acceptance,
         )
         answer, _ = self.ask(brief, JudgeAnswer, candidate.submitted.issue, candidate.id)
         self.context.journal.append(e.CandidateJudged(candidate=candidate.id, objections=answer.objections))

@@ -7,7 +7,9 @@ between leaves a commit that nobody names, or a main that Context moves when the
 from collections.abc import Sequence
 from typing import Protocol
 
+from ckb.criteria import BENCHMARK
 from ckb.records import Choice
+from gpu_actors.criteria import judged
 from gpu_actors.jobs import Arm, Benchmark
 from swarm import events as e
 from swarm.context import Context
@@ -57,7 +59,11 @@ class MergeQueue:
         by_id = {candidate.id: candidate for candidate in candidates}
         for measured in gains:
             candidate = by_id[measured.candidate]
-            if not candidate.decided:
+            if candidate.decided:
+                continue
+            if reason := unmet(self.context.state.issues[candidate.submitted.issue].issue, measured):
+                self._discard(candidate, f"gain of {interval_of(measured)}, but its issue's {reason}", measured)
+            else:
                 self._take(candidate, measured)
 
     def merge_first(self, candidate: Candidate, reason: str, measured: Measured | None = None) -> None:
@@ -88,8 +94,8 @@ class MergeQueue:
             return
         verdict = candidate.verdicts.get("screen") or self.inner.verify(candidate, "screen", ("L3",))
         if not verdict.passed:
-            failure = verdict.failures[0]
-            self._discard(candidate, f"gain of {gain}, but {failure.gate} failed: {failure.summary}", None)
+            reason = f"gain of {gain}, but {verdict.why}"
+            self._row(candidate, "discarded", reason, None, judged=not verdict.undecided)
             return
         if objections := self.inner.objections(candidate, verdict):
             self._discard(candidate, f"gain of {gain}, but the judge objects: {objections[0]}", None)
@@ -112,8 +118,8 @@ class MergeQueue:
         choices = self.context.choices | self._difference(candidate)
         verdict = candidate.verdicts.get("merge") or self.inner.verify(candidate, "merge", ALL_LEVELS, merged, choices)
         if not verdict.passed:
-            failure = verdict.failures[0]
-            self._discard(candidate, f"merged with {earlier[-1].candidate}, {failure.gate} failed", None)
+            reason = f"merged with {earlier[-1].candidate}, {verdict.why}"
+            self._row(candidate, "discarded", reason, None, judged=not verdict.undecided)
             return
         after = self._measure_merge(candidate, merged, issue.round)
         if after is None or not policy.gains([after]):
@@ -195,6 +201,14 @@ class MergeQueue:
 
     def _difference_of(self, merge: e.Merged) -> dict[str, Choice]:
         return self._difference(self.context.state.candidates[merge.candidate])
+
+
+def unmet(issue: e.Issue, measured: Measured) -> str:
+    """What a benchmark says against an issue's own criteria, in words; empty if nothing."""
+    ends = {"effect_low": measured.low, "effect_high": measured.high}
+    metrics = {"effect": measured.effect, "objective": measured.objective, **ends}
+    findings = (judged(criterion, metrics) for criterion in issue.criteria if criterion.command == BENCHMARK)
+    return next((finding.summary for finding in findings if finding.status != "PASS"), "")
 
 
 def interval_of(measured: Measured) -> str:

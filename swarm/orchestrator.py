@@ -12,7 +12,7 @@ from swarm import events as e
 from swarm.budget import BudgetExceeded
 from swarm.context import Context
 from swarm.crew import Crew
-from swarm.inner_loop import ALL_LEVELS, FIRST_STAGE_LEVELS, STAGE_LEVELS, InnerLoop
+from swarm.inner_loop import ALL_LEVELS, FIRST_STAGE_LEVELS, STAGE_LEVELS, BlockedByHardware, InnerLoop
 from swarm.lessons import lessons_of
 from swarm.measure import repeats_for
 from swarm.merge_queue import MergeQueue
@@ -49,6 +49,8 @@ class Orchestrator:
             return self.finish("accepted", ended)
         except BudgetExceeded as limit:
             return self.finish("budget", str(limit))
+        except BlockedByHardware as short:
+            return self.finish("blocked", f"{short}. `enginesmith resume` asks again, on a machine that has more")
 
     def finish(self, outcome: e.Outcome, reason: str = "") -> e.RunFinished:
         self.context.note("")
@@ -134,6 +136,8 @@ class Orchestrator:
         verdict = candidate.verdicts.get("release") or self.inner.verify(
             candidate, "release", levels, merged, self.context.choices
         )
+        if verdict.undecided:
+            raise BlockedByHardware(f"{candidate.id}: {verdict.why}")
         if not verdict.passed or self.context.state.violation_in(merged):
             return False
         benchmark = self.context.state.benchmark("release", 0, candidate.id)

@@ -142,6 +142,8 @@ def candidate_state(candidate: Candidate) -> tuple[str, str]:
     if candidate.verdicts:
         passed = all(verdict.passed for verdict in candidate.verdicts.values())
         return ("gates pass", "green") if passed else ("gates fail", "red")
+    if candidate.blocked:
+        return "blocked by hardware", "yellow"
     if candidate.findings is not None:
         return ("review finds", "red") if candidate.findings else ("reviewed", "blue")
     return "written", "blue"
@@ -214,6 +216,8 @@ def describe_end(event: e.AnyEvent) -> str | None:
 def verdict_line(verdict: Verdict) -> str:
     if verdict.passed:
         return f"all {len(verdict.gates)} pass"
+    if verdict.undecided:
+        return verdict.why
     worst = verdict.failures[0]
     return (
         f"{len(verdict.failures)} of {len(verdict.gates)} fail, first {worst.gate} ({worst.contract}): {worst.summary}"

@@ -18,6 +18,8 @@ class Candidate:
     findings: tuple[Finding, ...] | None = None
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     """By purpose, of the latest attempt."""
+    blocked: dict[str, Verdict] = field(default_factory=dict)
+    """The same for those that could not be decided where they were asked for. They are asked for again."""
     objections: tuple[str, ...] | None = None
     decided: e.CandidateDecided | None = None
     merged: e.Merged | None = None
@@ -201,7 +203,7 @@ class RunState:
             case e.CandidateReviewed(candidate=name, findings=findings):
                 self.candidates[name].findings = findings
             case e.VerdictMade(candidate=name, purpose=purpose, verdict=verdict):
-                self.candidates[name].verdicts[purpose] = verdict
+                self._judge(self.candidates[name], purpose, verdict)
                 rows = verdict.violations
                 self.violations += [Violated(row, event.attempt, purpose, verdict.tree) for row in rows]
             case e.CandidateJudged(candidate=name, objections=objections):
@@ -235,6 +237,13 @@ class RunState:
                 self.roles.append(event)
             case e.DeviceUsed():
                 self.devices.append(event)
+
+    def _judge(self, candidate: Candidate, purpose: e.Purpose, verdict: Verdict) -> None:
+        if verdict.undecided:
+            candidate.blocked[purpose] = verdict
+        else:
+            candidate.blocked.pop(purpose, None)
+            candidate.verdicts[purpose] = verdict
 
     def _timed(self, row: Violation, event: e.BenchmarkMade) -> Violated:
         """A violation of an arm, which is the incumbent, the engine to be released, or a candidate by its name."""

@@ -41,6 +41,7 @@ def round_issues(number: int, hypotheses: Sequence[Hypothesis], dispatch: Sequen
             stage="performance",
             title=hypotheses[i].title,
             acceptance=(hypotheses[i].acceptance, f"falsified if: {hypotheses[i].falsification}"),
+            criteria=hypotheses[i].criteria,
             hypothesis=hypotheses[i],
             base=base,
             round=number,

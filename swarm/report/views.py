@@ -50,7 +50,7 @@ class VerdictView:
 
     @property
     def passed(self) -> int:
-        return len(self.verdict.gates) - len(self.verdict.failures)
+        return sum(gate.status == "PASS" for gate in self.verdict.gates)
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def verdicts(state: RunState) -> tuple[VerdictView, ...]:
     return tuple(
         VerdictView(candidate.id, purpose, verdict)
         for candidate in state.candidates.values()
-        for purpose, verdict in candidate.verdicts.items()
+        for purpose, verdict in (candidate.verdicts | candidate.blocked).items()
     )
 
 

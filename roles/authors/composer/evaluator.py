@@ -6,10 +6,17 @@ A rule of thumb for where to look next, not a prediction to rely on.
 import itertools
 from collections.abc import Iterator
 
+from ckb.criteria import BENCHMARK, TREE, Criterion
 from ckb.records import Choice
 from roles.briefs import EvaluatorAnswer, EvaluatorBrief, Hypothesis, Lesson
 
 FALSIFIED = "the interval of the paired effect includes zero or lies below it, or a gate fails"
+CRITERIA = (
+    Criterion(part="activation", command=TREE, metric="changed_lines", comparison=">", value=0),
+    Criterion(part="acceptance", command=BENCHMARK, metric="effect_low", comparison=">", value=0),
+    Criterion(part="falsification", command=BENCHMARK, metric="effect", comparison="<=", value=0),
+)
+"""Of every hypothesis of ours: its change is in the tree, and what it gains is clear of zero."""
 REACH = {"decision": 0.5, "parameter": 0.15}
 """Which share of the time of the parts that it affects a change may save: designs differ more than their tuning."""
 
@@ -46,6 +53,7 @@ def from_experience(brief: EvaluatorBrief, room: float) -> Iterator[Hypothesis]:
                 expected_effect=round(effect, 4),
                 acceptance=f"{brief.metric} improves in a paired benchmark as {row.id} has it ({row.signal})",
                 falsification=FALSIFIED,
+                criteria=CRITERIA,
             )
 
 
@@ -120,4 +128,5 @@ def hypothesis(brief: EvaluatorBrief, room: float, name: str, value: Choice) -> 
         expected_effect=round(effect, 4),
         acceptance=f"{brief.metric} improves in a paired benchmark, its interval clear of zero; affects {parts}",
         falsification=FALSIFIED,
+        criteria=CRITERIA,
     )

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from ckb.criteria import Criterion
 from ckb.store import Store
 from swarm.context import RunFiles
 from swarm.journal import epoch_file, read_events
+from swarm.merge_queue import unmet
+from swarm.policies.issue_tracker import Measured
 from swarm.release import Manifest
 from swarm.workspace import Workspace
-from tests.unit.swarm.rehearsal import outcome, prepare, rehearse
+from tests.unit.swarm.rehearsal import Rehearsal, outcome, prepare, rehearse
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +69,7 @@ def test_wherever_the_driver_is_killed_the_run_ends_the_same(
 
 def test_what_a_busy_machine_left_unmeasured_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
-    state = rehearse(tmp_path, prepare(tmp_path), busy=1).state
+    state = rehearse(tmp_path, prepare(tmp_path), Rehearsal(tmp_path / "store", busy=1)).state
     rows = {name: c for name, c in state.candidates.items() if name.startswith("r") and c.decided}
     first = {c.submitted.tree for name, c in rows.items() if name.startswith("r1")}
     again = {c.submitted.tree: c for name, c in rows.items() if name.startswith("r2")}
@@ -89,7 +92,7 @@ def test_an_implementer_that_fails_ends_its_candidate_and_not_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
-    state = rehearse(tmp_path, prepare(tmp_path), failing=True).state
+    state = rehearse(tmp_path, prepare(tmp_path), Rehearsal(tmp_path / "store", failing=True)).state
     assert state.finished
     assert state.finished.outcome == "accepted"
     rows = {name: c.decided.reason for name, c in state.candidates.items() if c.decided}
@@ -129,3 +132,57 @@ def test_every_issue_names_the_knowledge_of_the_plan_and_not_the_newest(whole: t
     assert set(versions) == {files.read_plan().ckb_version} == {1}
     assert len(versions) > 4, "issues of rounds too"
     assert Store(home / "store").latest == 2
+
+
+def test_a_stage_that_lacks_memory_ends_the_run_blocked_and_a_larger_machine_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
+    files = prepare(tmp_path)
+    small = Rehearsal(tmp_path / "store", short=lambda job: "L3" in job.levels)
+    state = rehearse(tmp_path, files, small).state
+    assert state.finished
+    assert state.finished.outcome == "blocked"
+    assert "g asks for 2,000,000,000 bytes, available are 1,000,000,000" in state.finished.reason
+    held = [c for c in state.candidates.values() if c.blocked]
+    assert [c.id for c in held] == ["s4-c0"]
+    assert not any(c.decided for c in held), "it was neither passed nor failed"
+    larger = rehearse(tmp_path, files).state
+    assert larger.finished
+    assert larger.finished.outcome == "accepted"
+    assert not any(c.blocked for c in larger.candidates.values())
+
+
+def test_a_candidate_of_a_round_that_lacks_memory_is_listed_and_may_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
+    crew = Rehearsal(tmp_path / "store", short=lambda job: job.candidate.startswith("r1"))
+    state = rehearse(tmp_path, prepare(tmp_path), crew).state
+    assert state.finished
+    assert state.finished.outcome == "accepted"
+    rows = [c for c in state.candidates.values() if c.id.startswith("r1")]
+    assert rows
+    assert all(c.decided and not c.decided.judged and "blocked by hardware" in c.decided.reason for c in rows)
+    assert not any(issue.analysis for issue in state.issues.values()), "nobody is blamed"
+    assert {c.submitted.tree for c in rows} <= {c.submitted.tree for c in state.candidates.values() if c.id[:2] == "r2"}
+
+
+def test_criteria_of_an_issue_run_on_its_candidate_and_decide_over_its_gain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
+    crew = Rehearsal(tmp_path / "store")
+    state = rehearse(tmp_path, prepare(tmp_path), crew).state
+    asked = [job for job in crew.asked if job.candidate.startswith("r1") and "L1" in job.levels]
+    assert asked
+    for job in asked:
+        assert {c.part for c in job.criteria} == {"acceptance", "activation", "falsification"}
+        assert (Path(job.base_dir) / "kernels.py").is_file()
+        assert job.base_dir != job.engine.tree_dir
+    issue = state.issues["r1-1"].issue
+    demanding = Criterion(part="acceptance", command="benchmark", metric="effect", comparison=">=", value=0.5)
+    strict = issue.model_copy(update={"criteria": (demanding,)})
+    small, large = (Measured("c", effect, effect - 0.02, effect + 0.02, 20.0) for effect in (0.1, 0.6))
+    assert unmet(issue, small) == unmet(issue, large) == unmet(strict, large) == ""
+    assert unmet(strict, small) == "acceptance: effect >= 0.5 (benchmark): found 0.1"
