@@ -18,9 +18,8 @@ TARGET ?= targets/demo.yaml
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip
 MODEL := models/smollm2-135m-instruct
-# What starts processes of its own, and times or judges them, has the machine to itself.
-ALONE := tests/unit/gpu_actors tests/ray tests/gpu
-AT_ONCE := tests/unit --ignore=tests/unit/gpu_actors --numprocesses=2 --dist=loadfile
+# What times something, or starts a cluster, is marked `alone` and has the machine to itself.
+AT_ONCE := --numprocesses=2 --dist=loadfile
 SAY = @printf '\n==> %s\n'
 
 .PHONY: help demo install test check test-full format clean
@@ -50,13 +49,13 @@ check: .venv/.installed-dev
 	$(SAY) "Types (mypy --strict)"
 	$(BIN)/mypy
 	$(SAY) "Tests"
-	$(BIN)/python -m pytest -m "not slow" $(AT_ONCE)
-	$(BIN)/python -m pytest -m "not slow" $(ALONE)
+	$(BIN)/python -m pytest -m "not slow and not alone" $(AT_ONCE)
+	$(BIN)/python -m pytest -m "not slow and alone"
 
 test-full: .venv/.installed-dev $(MODEL)/config.json
 	$(SAY) "All tests, slow ones included"
-	$(BIN)/python -m pytest $(AT_ONCE)
-	$(BIN)/python -m pytest $(ALONE)
+	$(BIN)/python -m pytest -m "not alone" $(AT_ONCE)
+	$(BIN)/python -m pytest -m alone
 
 format: .venv/.installed-dev
 	$(BIN)/ruff format .

@@ -20,6 +20,7 @@ from gpu_actors.child import ENGINE, Child, ChildFailure
 from gpu_actors.confinement import confinement
 from gpu_actors.gates import provenance
 from gpu_actors.gates.base import EVERY, Finding, Gate, Subject, failed, passed
+from gpu_actors.gates.evidence import Evidence, Stated, checked
 from gpu_actors.gates.registry import STAGE_GATES
 from gpu_actors.jobs import EvidenceFile, GateResult, Level, Verdict, VerifyJob
 from gpu_actors.reference import Reference
@@ -79,9 +80,18 @@ class Record:
     def passed(self) -> bool:
         return all(result.status == "PASS" for result in self.results)
 
-    def add(self, gate: str, level: Level, contract: str, finding: Finding, seconds: float) -> None:
+    def add(
+        self,
+        gate: str,
+        level: Level,
+        contract: str,
+        finding: Finding,
+        seconds: float,
+        schema: type[Evidence] = Evidence,
+    ) -> None:
         head = {"gate": gate, "tree": self._job.engine.tree, "status": finding.status, "summary": finding.summary}
-        data = json.dumps(head | {"data": finding.data}, sort_keys=True, default=float).encode()
+        shown = finding.data if finding.blocked else checked(schema, finding.data)
+        data = json.dumps(head | {"data": shown}, sort_keys=True).encode()
         evidence = EvidenceFile(sha256=sha256(data), what=f"{gate} on tree {self._job.engine.tree[:12]}")
         if self._job.evidence_dir:
             folder = Path(self._job.evidence_dir)
@@ -131,7 +141,7 @@ def run_criteria(subject: Subject, record: Record, cache_dir: Path) -> None:
             found = [undecided(short)] * len(stated)
         seconds = (time.monotonic() - start) / len(stated)
         for criterion, finding in zip(stated, found, strict=True):
-            record.add(f"{criterion.part}_of_issue", "L1", "acceptance", finding, seconds)
+            record.add(f"{criterion.part}_of_issue", "L1", "acceptance", finding, seconds, Stated)
 
 
 def look_at_the_watch(subject: Subject, record: Record) -> None:
@@ -141,7 +151,8 @@ def look_at_the_watch(subject: Subject, record: Record) -> None:
     if finding.violations and not any(
         result.gate == provenance.WATCHED.id for result in record.results if result.violations
     ):
-        record.add(provenance.WATCHED.id, "L0", provenance.WATCHED.contract, finding, time.monotonic() - start)
+        watch, seconds = provenance.WATCHED, time.monotonic() - start
+        record.add(watch.id, "L0", watch.contract, finding, seconds, watch.evidence)
 
 
 def run_user_gate(job: VerifyJob, record: Record, cache_dir: Path, seconds_left: float) -> None:
@@ -198,7 +209,7 @@ def run(subject: Subject, record: Record, gates: Iterable[Gate]) -> None:
         before = subject.reference.seconds
         finding = check(subject, gate)
         own = time.monotonic() - start - (subject.reference.seconds - before)
-        record.add(gate.id, level(gate, subject.job), gate.contract, finding, own)
+        record.add(gate.id, level(gate, subject.job), gate.contract, finding, own, gate.evidence)
         if not subject.child.alive:
             return
 
@@ -231,8 +242,9 @@ def run_again(subject: Subject, record: Record) -> None:
     start = time.monotonic()
     finding = check(subject, gate)
     again = (
-        passed(f"{gate.id} once more: {finding.summary}")
+        passed(f"{gate.id} once more: {finding.summary}", **finding.data)
         if finding.status == "PASS"
-        else failed(f"{gate.id} passed at first and not the second time: {finding.summary}", data=dict(finding.data))
+        else failed(f"{gate.id} passed at first and not the second time: {finding.summary}", **finding.data)
     )
-    record.add("run_again", level(gate, subject.job), gate.contract, again, time.monotonic() - start)
+    seconds = time.monotonic() - start
+    record.add("run_again", level(gate, subject.job), gate.contract, again, seconds, gate.evidence)

@@ -9,11 +9,12 @@ SMOLLM2 = TESTS.parent / "models" / "smollm2-135m-instruct"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests under tests/ray and tests/gpu carry the mark of their folder."""
+    """Tests under tests/ray and tests/gpu carry the mark of their folder, and run alone."""
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0]
         if folder in ("ray", "gpu"):
             item.add_marker(folder)
+            item.add_marker("alone")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

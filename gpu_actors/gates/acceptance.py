@@ -16,6 +16,7 @@ from ckb.facts import Facts
 from gpu_actors.child import ChildFailure
 from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.compare import rms
+from gpu_actors.gates.evidence import Distances, Tokens
 from gpu_actors.jobs import Acceptance
 from gpu_actors.reference import Evaluation, Reference
 
@@ -220,6 +221,6 @@ def judge(
 
 
 GATES = (
-    Gate("acceptance_logits", "acceptance", "acceptance", logits, level="L3", repeatable=False),
-    Gate("acceptance_greedy", "acceptance", "acceptance", greedy, level="L3", repeatable=False),
+    Gate("acceptance_logits", "acceptance", "acceptance", logits, level="L3", evidence=Distances, repeatable=False),
+    Gate("acceptance_greedy", "acceptance", "acceptance", greedy, level="L3", evidence=Tokens, repeatable=False),
 )

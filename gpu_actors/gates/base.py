@@ -12,6 +12,7 @@ from ckb.facts import Facts
 from ckb.records import Stage
 from ckb.violations import Violation
 from gpu_actors.child import Child, ChildFailure, Event, Reply
+from gpu_actors.gates.evidence import Evidence, Executed
 from gpu_actors.jobs import GateStatus, Level, Shortage, VerifyJob
 from gpu_actors.reference import Reference
 
@@ -194,5 +195,17 @@ class Gate:
     check: Callable[[Subject], Finding]
     level: Level | None = None
     """Fixed level; None: L1 in the job's last stage and L2 in an earlier one."""
+    evidence: type[Evidence] = Evidence
+    """Schema of what it leaves behind beside its summary."""
     repeatable: bool = True
     """May be run a second time to see whether the answer stays the same."""
+
+
+def for_each_stage(name: str, check: Callable[[Subject, Stage], Finding]) -> dict[Stage, Gate]:
+    """One gate a stage for a check of the contracts in force. What it saw is recorded while the stage's tests run, so
+    that it can't be asked twice."""
+
+    def gate(stage: Stage) -> Gate:
+        return Gate(f"{name}_{stage}", EVERY, stage, lambda s: check(s, stage), evidence=Executed, repeatable=False)
+
+    return {stage: gate(stage) for stage in ("execution", "model", "integration")}

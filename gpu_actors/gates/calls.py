@@ -17,7 +17,7 @@ from typing import Any
 from ckb.constants import constants
 from ckb.facts import Facts
 from ckb.records import Contract, Function, Stage, Tensor
-from gpu_actors.gates.base import EVERY, Finding, Gate, Subject, failed, passed
+from gpu_actors.gates.base import Finding, Subject, failed, for_each_stage, passed
 from gpu_actors.gates.interface import evidence, is_constant, named, rows_of
 
 TENSORS = {"float16", "bfloat16", "float32", "float64", "int8", "int32", "int64", "uint8", "bool", "compute", "weights"}
@@ -241,9 +241,4 @@ def matches(kind: ast.expr, found: Description) -> bool:
     return False
 
 
-GATES: dict[Stage, Gate] = {
-    "execution": Gate("calls_execution", EVERY, "execution", lambda s: calls(s, "execution"), repeatable=False),
-    "model": Gate("calls_model", EVERY, "model", lambda s: calls(s, "model"), repeatable=False),
-    "integration": Gate("calls_integration", EVERY, "integration", lambda s: calls(s, "integration"),
-                        repeatable=False),
-}  # fmt: skip
+GATES = for_each_stage("calls", calls)

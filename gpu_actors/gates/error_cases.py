@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from ckb.records import Contract, ErrorCase, Stage
 from gpu_actors.gates import provoked
-from gpu_actors.gates.base import EVERY, Finding, Gate, Subject, failed, passed, read
+from gpu_actors.gates.base import Finding, Subject, failed, for_each_stage, passed, read
 from gpu_actors.gates.interface import evidence, rows_of
 from gpu_actors.gates.provoked import Refusal
 
@@ -65,9 +65,4 @@ def _faults(case: ErrorCase, refusal: Refusal) -> Iterator[str]:
             yield f"the contract no longer asks for {words!r}"
 
 
-GATES: dict[Stage, Gate] = {
-    "execution": Gate("errors_execution", EVERY, "execution", lambda s: error_cases(s, "execution"), repeatable=False),
-    "model": Gate("errors_model", EVERY, "model", lambda s: error_cases(s, "model"), repeatable=False),
-    "integration": Gate("errors_integration", EVERY, "integration", lambda s: error_cases(s, "integration"),
-                        repeatable=False),
-}  # fmt: skip
+GATES = for_each_stage("errors", error_cases)

@@ -5,6 +5,7 @@ import numpy as np
 from gpu_actors.gates import formulas
 from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.compare import ROUNDOFF, Comparison, compare, judged, rms, rounded
+from gpu_actors.gates.evidence import Compared, Dtype
 
 BOUNDS: dict[str, dict[str, tuple[float, float]]] = {
     # largest error of an element and root mean square of all, in units of u: what one order of summation may differ
@@ -178,12 +179,12 @@ def kv_cache_capacity(subject: Subject) -> Finding:
 
 
 GATES = (
-    Gate("setup", "setup", "execution", setup),
-    Gate("linear", "linear", "execution", linear),
-    Gate("rms_norm", "rms-norm", "execution", rms_norm),
-    Gate("rope", "rope", "execution", rope),
-    Gate("silu_mul", "silu-mul", "execution", silu_mul),
-    Gate("attention", "attention", "execution", attention),
-    Gate("kv_cache", "kv-cache", "execution", kv_cache),
+    Gate("setup", "setup", "execution", setup, evidence=Dtype),
+    Gate("linear", "linear", "execution", linear, evidence=Compared),
+    Gate("rms_norm", "rms-norm", "execution", rms_norm, evidence=Compared),
+    Gate("rope", "rope", "execution", rope, evidence=Compared),
+    Gate("silu_mul", "silu-mul", "execution", silu_mul, evidence=Compared),
+    Gate("attention", "attention", "execution", attention, evidence=Compared),
+    Gate("kv_cache", "kv-cache", "execution", kv_cache, evidence=Compared),
     Gate("kv_cache_capacity", "kv-cache", "execution", kv_cache_capacity),
 )

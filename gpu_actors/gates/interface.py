@@ -11,7 +11,7 @@ from pathlib import Path
 from ckb import native, syntax
 from ckb.hashing import sha256_json
 from ckb.records import Contract, Function, Stage
-from gpu_actors.gates.base import EVERY, Finding, Gate, Subject, failed, passed
+from gpu_actors.gates.base import Finding, Subject, failed, for_each_stage, passed
 
 CALLED: dict[str, tuple[str, ...]] = {
     "setup": ("DTYPE", "setup"),
@@ -147,10 +147,4 @@ def cpp(text: str, function: Function) -> Iterator[str]:
             yield f"{name}'s {tensor.name} is {kind}, the contract says {wanted}"
 
 
-GATES: dict[Stage, Gate] = {
-    "execution": Gate("interface_execution", EVERY, "execution", lambda s: interface(s, "execution"),
-                      repeatable=False),
-    "model": Gate("interface_model", EVERY, "model", lambda s: interface(s, "model"), repeatable=False),
-    "integration": Gate("interface_integration", EVERY, "integration", lambda s: interface(s, "integration"),
-                        repeatable=False),
-}  # fmt: skip
+GATES = for_each_stage("interface", interface)

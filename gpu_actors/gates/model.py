@@ -10,6 +10,7 @@ from gpu_actors import checkpoint
 from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.compare import Comparison, compare, judged, rms
 from gpu_actors.gates.decoder import Decoder, Expected
+from gpu_actors.gates.evidence import Compared, Counted, Faults
 
 BOUND = {"float32": 5e-5, "bfloat16": 0.1}
 """Error that rounding explains, relative to the root mean square of the logits. L3 bounds it far more closely."""
@@ -136,9 +137,9 @@ def determinism(subject: Subject) -> Finding:
 
 
 GATES = (
-    Gate("weights", "weights", "model", weights),
+    Gate("weights", "weights", "model", weights, evidence=Faults),
     Gate("broken_checkpoint", "weights", "model", broken_checkpoint),
-    Gate("forward", "model", "model", forward),
-    Gate("step", "model", "model", step),
-    Gate("determinism", "model", "model", determinism),
+    Gate("forward", "model", "model", forward, evidence=Compared),
+    Gate("step", "model", "model", step, evidence=Compared),
+    Gate("determinism", "model", "model", determinism, evidence=Counted),
 )

@@ -11,6 +11,7 @@ from ckb.hashing import tree_files, tree_sha256
 from ckb.violations import Violation
 from gpu_actors.child import ChildFailure
 from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
+from gpu_actors.gates.evidence import Modules, Spans, Text, Told, Watched
 from gpu_actors.readable import FORBIDDEN_PACKAGES
 
 LINE_LIMIT = 1200
@@ -131,10 +132,10 @@ def copied(subject: Subject) -> Finding:
     return passed(f"no span of {len(files)} files is in the table of fingerprints")
 
 
-WATCHED = Gate("watched", "provenance", "execution", watched, level="L0")
+WATCHED = Gate("watched", "provenance", "execution", watched, level="L0", evidence=Watched)
 STATIC = (
-    Gate("tree", "provenance", "execution", tree, level="L0"),
-    Gate("audit", "provenance", "execution", audit, level="L0"),
-    Gate("copied", "provenance", "execution", copied, level="L0"),
+    Gate("tree", "provenance", "execution", tree, level="L0", evidence=Text),
+    Gate("audit", "provenance", "execution", audit, level="L0", evidence=Told),
+    Gate("copied", "provenance", "execution", copied, level="L0", evidence=Spans),
 )
-RUNTIME = (Gate("loaded_modules", "provenance", "execution", loaded_modules, level="L0"), WATCHED)
+RUNTIME = (Gate("loaded_modules", "provenance", "execution", loaded_modules, level="L0", evidence=Modules), WATCHED)

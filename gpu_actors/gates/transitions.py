@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ckb.records import Contract, Stage
 from gpu_actors.gates import changed
-from gpu_actors.gates.base import EVERY, Finding, Gate, Subject, failed, passed, read
+from gpu_actors.gates.base import Finding, Subject, failed, for_each_stage, passed, read
 from gpu_actors.gates.changed import States
 from gpu_actors.gates.interface import evidence, rows_of
 
@@ -46,9 +46,4 @@ def faults(rows: Sequence[Contract], seen: Mapping[Key, States]) -> Iterator[str
         yield f"{id}: the contract says nothing of {what!r} at {event!r}, which happens"
 
 
-GATES: dict[Stage, Gate] = {
-    "execution": Gate("states_execution", EVERY, "execution", lambda s: transitions(s, "execution"), repeatable=False),
-    "model": Gate("states_model", EVERY, "model", lambda s: transitions(s, "model"), repeatable=False),
-    "integration": Gate("states_integration", EVERY, "integration", lambda s: transitions(s, "integration"),
-                        repeatable=False),
-}  # fmt: skip
+GATES = for_each_stage("states", transitions)

@@ -22,6 +22,8 @@ from gpu_actors.machine import too_fast
 from gpu_actors.user import parse_metrics, run_user_benchmark, run_user_checker
 from tests.unit.gpu_actors import tiny
 
+pytestmark = pytest.mark.alone
+
 ROOT = Path(__file__).parents[3]
 
 

@@ -12,6 +12,8 @@ from gpu_actors.user import run_user_benchmark
 from gpu_actors.user_rows import UserRounds
 from tests.unit.gpu_actors import tiny
 
+pytestmark = pytest.mark.alone
+
 BENCHMARK = """
 import json, sys
 from pathlib import Path

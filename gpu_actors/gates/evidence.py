@@ -1,0 +1,131 @@
+"""What a gate leaves as evidence beside its summary: one schema a gate, checked before anything is written.
+
+A field that a gate doesn't fill in is one that its outcome left open: what it found before it stopped is evidence too.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from ckb.facts import Frozen
+from gpu_actors.child import Kind
+
+
+class Evidence(Frozen):
+    """Of a gate that says everything in its summary."""
+
+
+class Ended(Evidence):
+    """Of any gate during which the candidate's process ended, or raised what nobody had asked for."""
+
+    kind: Kind
+    trace: str
+
+
+class Compared(Evidence):
+    """Arrays against what was expected, one entry a case."""
+
+    comparisons: list[dict[str, Any]]
+    """case, passed; worst: largest error over its tolerance; rms: root mean square error over its bound; note."""
+
+
+class Counted(Evidence):
+    """How many numbers differ that should be equal."""
+
+    different: int | None = None
+
+
+class Text(Evidence):
+    """The tree as text."""
+
+    lines: int | None = None
+
+
+class Told(Evidence):
+    """Violations, each as file:line and what was done."""
+
+    violations: list[str] = Field(default_factory=list)
+
+
+class Watched(Told):
+    """What the process did since it began."""
+
+    imports: list[str] = Field(default_factory=list)
+    loaded: list[str] = Field(default_factory=list)
+    started: list[str] = Field(default_factory=list)
+
+
+class Spans(Evidence):
+    """Copied spans, in words."""
+
+    spans: list[str] = Field(default_factory=list)
+
+
+class Modules(Evidence):
+    """The tree's own modules that were imported."""
+
+    modules: list[str] = Field(default_factory=list)
+
+
+class Dtype(Evidence):
+    """The compute dtype that the tree names."""
+
+    dtype: str
+
+
+class Faults(Evidence):
+    """Tensors of the checkpoint by what is wrong with how they were used."""
+
+    faults: dict[str, list[str]] = Field(default_factory=dict)
+
+
+class Executed(Evidence):
+    """Contracts that were executed, and where the tree deviates from them."""
+
+    ckb_version: int
+    contracts: dict[str, str]
+    """Contract -> hash of its row."""
+    deviations: list[str] = Field(default_factory=list)
+    states: list[list[str]] = Field(default_factory=list)
+    """Contract, what changes, event, state before, state after."""
+    refusals: list[list[Any]] = Field(default_factory=list)
+    """Contract, function, condition, and how it was refused."""
+    calls: dict[str, list[Any]] = Field(default_factory=dict)
+    """Function -> its different calls, described."""
+    values: dict[str, Any] = Field(default_factory=dict)
+    """Constant -> its description."""
+
+
+class Distances(Evidence):
+    """Logits against the oracle, over the reference's own error."""
+
+    sequences: list[dict[str, float]]
+    top1_agreement: float
+    margin: float
+
+
+class Tokens(Evidence):
+    """Greedy tokens against the reference's."""
+
+    equal: int
+    in_band: int
+    out_of_band: int
+    sequences: int
+
+
+class Stated(Evidence):
+    """A criterion of the issue, and all that its command told."""
+
+    criterion: dict[str, Any]
+    metrics: dict[str, float]
+
+
+def checked(schema: type[Evidence], data: Mapping[str, Any]) -> dict[str, Any]:
+    """The data, if it is of the gate's schema or of a process that ended. Raises AssertionError: the gate is ours."""
+    for kind in (schema, Ended):
+        try:
+            return kind.model_validate(dict(data)).model_dump(mode="json", exclude_defaults=True)
+        except ValidationError as error:
+            first = error
+    raise AssertionError(f"evidence is not of the schema {schema.__name__}: {first}")
