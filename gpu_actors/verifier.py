@@ -10,6 +10,7 @@ import json
 import tempfile
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from ckb.hashing import sha256
@@ -71,6 +72,8 @@ class Record:
     def __init__(self, job: VerifyJob):
         self._job = job
         self.results: list[GateResult] = []
+        self.found: dict[str, Finding] = {}
+        """What each gate found, by its id."""
 
     @property
     def levels(self) -> set[Level]:
@@ -89,6 +92,7 @@ class Record:
         seconds: float,
         schema: type[Evidence] = Evidence,
     ) -> None:
+        self.found[gate] = finding
         head = {"gate": gate, "tree": self._job.engine.tree, "status": finding.status, "summary": finding.summary}
         shown = finding.data if finding.blocked else checked(schema, finding.data)
         data = json.dumps(head | {"data": shown}, sort_keys=True).encode()
@@ -233,18 +237,24 @@ def undecided(short: Blocked) -> Finding:
 
 
 def run_again(subject: Subject, record: Record) -> None:
-    """One passed check once more, on the same inputs: its answer must not depend on having been asked before."""
-    choices = [gate for gate in STAGE_GATES if gate.repeatable and gate.id in {r.gate for r in record.results}]
+    """One passed check once more, on the same inputs: what it finds must not depend on having been asked before."""
+    choices = [gate for gate in STAGE_GATES if gate.repeatable and gate.id in record.found]
     if not choices:
         return
     gate = choices[int(subject.draws("run_again").integers(len(choices)))]
     subject.forget("logits")
     start = time.monotonic()
-    finding = check(subject, gate)
-    again = (
-        passed(f"{gate.id} once more: {finding.summary}", **finding.data)
-        if finding.status == "PASS"
-        else failed(f"{gate.id} passed at first and not the second time: {finding.summary}", **finding.data)
-    )
+    finding = compared(gate, record.found[gate.id], check(subject, gate))
     seconds = time.monotonic() - start
-    record.add("run_again", level(gate, subject.job), gate.contract, again, seconds, gate.evidence)
+    record.add("run_again", level(gate, subject.job), gate.contract, finding, seconds, gate.evidence)
+
+
+def compared(gate: Gate, first: Finding, second: Finding) -> Finding:
+    """The second finding of a gate that passed, as the row `run_again` says it."""
+    if second.status != "PASS":
+        return replace(second, summary=f"{gate.id} passed at first and not the second time: {second.summary}")
+    before, after = (checked(gate.evidence, finding.data) for finding in (first, second))
+    if before != after:
+        differ = ", ".join(sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name)))
+        return failed(f"{gate.id} passed twice on the same inputs, with other numbers: {differ}", **second.data)
+    return passed(f"{gate.id} once more, to the same numbers: {second.summary}", **second.data)

@@ -198,7 +198,7 @@ class Gate:
     evidence: type[Evidence] = Evidence
     """Schema of what it leaves behind beside its summary."""
     repeatable: bool = True
-    """May be run a second time to see whether the answer stays the same."""
+    """May be run a second time to see whether the answer stays the same, to the last bit of its evidence."""
 
 
 def for_each_stage(name: str, check: Callable[[Subject, Stage], Finding]) -> dict[Stage, Gate]:

@@ -14,13 +14,14 @@ from typing import NamedTuple
 import pytest
 
 from gpu_actors.child import ENGINE, Child
+from gpu_actors.confinement import confinement
 from gpu_actors.gates.acceptance import Plan
-from gpu_actors.gates.base import Subject
+from gpu_actors.gates.base import Subject, failed, passed
 from gpu_actors.gates.registry import STAGE_GATES
 from gpu_actors.jobs import Verdict, VerifyJob
 from gpu_actors.reference import Reference
 from gpu_actors.sandbox import UNTIMED
-from gpu_actors.verifier import Verifier, check, confinement
+from gpu_actors.verifier import Verifier, check, compared
 from tests.unit.ckb.planted import chosen, disguised
 from tests.unit.gpu_actors import tiny
 
@@ -70,9 +71,19 @@ def test_every_gate_may_be_asked_again_after_all_others(work: Path, tmp_path: Pa
     ):
         subject = Subject(job, child, reference, time.monotonic() + 300, copies)
         child.call("open", 60.0, tree_dir=engine.tree_dir, threads=1)
-        for gate in (*STAGE_GATES, *(gate for gate in STAGE_GATES if gate.repeatable)):
-            finding = check(subject, gate)
-            assert finding.status == "PASS", (gate.id, finding.summary)
+        first = {gate.id: check(subject, gate) for gate in STAGE_GATES}
+        assert [(name, f.summary) for name, f in first.items() if f.status != "PASS"] == []
+        for gate in (gate for gate in STAGE_GATES if gate.repeatable):
+            again = compared(gate, first[gate.id], check(subject, gate))
+            assert again.status == "PASS", (gate.id, again.summary)
+
+
+def test_what_passes_twice_with_other_numbers_fails_and_says_which() -> None:
+    gate = next(gate for gate in STAGE_GATES if gate.id == "setup")
+    first, second = passed("x", dtype="float32"), passed("x", dtype="bfloat16")
+    assert compared(gate, first, first).status == "PASS"
+    assert compared(gate, first, second).summary == "setup passed twice on the same inputs, with other numbers: dtype"
+    assert "not the second time: it broke" in compared(gate, first, failed("it broke")).summary
 
 
 def test_full_acceptance_judges_fresh_prompts_by_the_engine_s_own_words(work: Path) -> None:
