@@ -73,6 +73,15 @@ def peak_rss_bytes(pid: int) -> int:
     return 0
 
 
+def written_bytes(pid: int) -> int:
+    """What a process and its children that have ended caused to be written to a disk, 0 where that can't be seen."""
+    with contextlib.suppress(*GONE, PermissionError):
+        for line in (PROC / str(pid) / "io").read_text().splitlines():
+            if line.startswith("write_bytes:"):
+                return int(line.split()[1])
+    return 0
+
+
 def _stat(pid: int) -> list[str]:
     # the command's name stands in parentheses and may hold spaces
     return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
