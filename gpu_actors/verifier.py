@@ -158,7 +158,12 @@ def run_user_gate(job: VerifyJob, record: Record, cache_dir: Path, seconds_left:
         # a package is found only where its parent folder can be listed
         readable = (*files, Path(job.engine.tree_dir).parent)
         found = run_user_checker(job.checker, readable, job.engine, cache_dir, max(1.0, seconds_left))
-        finding = Finding("PASS" if found.status == "PASS" else "FAIL", f"{found.status}: {found.summary}")
+        rows = tuple(
+            row.model_copy(update={"candidate": job.candidate, "gate": "user_checker"}) for row in found.violations
+        )
+        summary = f"{found.status}: {found.summary}"
+        data = {"watched": found.watched}
+        finding = Finding("PASS" if found.status == "PASS" else "FAIL", summary, data, rows)
     record.add("user_checker", "L3", "acceptance", finding, time.monotonic() - start)
 
 
