@@ -5,14 +5,14 @@ container), version 1 as root. Where neither is, a group without controllers, wh
 """
 
 import contextlib
-import os
-import signal
 import time
 import uuid
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Literal
+
+from gpu_actors import processes
 
 Kind = Literal["memory", "processes"]
 CONTROLLERS: dict[str, Kind] = {"memory": "memory", "pids": "processes"}
@@ -124,13 +124,8 @@ class Group:
         return {int(pid) for file in self.files for pid in _read(Path(file)).split()}
 
     def kill(self) -> None:
-        """Ends every member. A group that forks meanwhile is asked again until nobody is left, for at most 5 s."""
-        deadline = time.monotonic() + 5.0
-        while (members := self.members()) and time.monotonic() < deadline:
-            for pid in members:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.002)
+        """Ends every member."""
+        processes.end(self.members)
 
     def out_of_memory(self) -> bool:
         """Whether the kernel ended a process because the group was at its memory limit."""

@@ -80,24 +80,20 @@ def describe(applied: Mapping[str, Any], groups: Group) -> str:
 
 
 def left_open(applied: Mapping[str, Any], groups: Group) -> list[str]:
-    """What the layers in force can't contain."""
+    """What the layers in force can't contain. Those of NEEDED are."""
     spaces, version = applied["namespaces"], applied["landlock"]
-    alone, walled = "pid" in spaces, "network" in spaces
-    shared = not alone and version < 6
-    unix = applied["devices"] and not applied["bubblewrap"]
-    attributes = not applied["sealed"] and applied["uid"] is None
-    counted = "processes" in groups.kinds or applied["uid"] is not None or not is_root()
+    own_id, walled = applied["uid"] is not None, "network" in spaces
+    # a device's libraries talk to each other through such sockets, so they are not refused beside one
+    unix = bool(applied["devices"]) and not applied["bubblewrap"]
     found = {
-        "files (no Landlock)": not version,
-        "TCP (Landlock before ABI 4)": not walled and 0 <= version < 4,
-        "UDP": not walled and not applied["seccomp"],
-        "Unix sockets with a path that its user may write": unix or not applied["seccomp"],
-        "abstract Unix sockets": (unix or not applied["seccomp"]) and not walled and version < 6,
-        "signals to processes of its user": shared and applied["uid"] is None,
+        "TCP (Landlock before ABI 4)": not walled and version < 4,
+        "Unix sockets with a path that its user may write": unix,
+        "abstract Unix sockets (Landlock before ABI 6)": unix and not walled and version < 6,
+        "signals to processes of its user (Landlock before ABI 6)": "pid" not in spaces and version < 6 and not own_id,
         "names and sizes of the host's files": not applied["bubblewrap"],
-        "modes and times of the files that its user owns": attributes,
-        "truncation of files that it may only read (Landlock before ABI 3)": 0 < version < 3 and not applied["sealed"],
-        "the number of processes between two looks": not counted,
+        "modes and times of the files that its user owns": not applied["sealed"] and not own_id,
+        "truncation of files that it may only read (Landlock before ABI 3)": version < 3 and not applied["sealed"],
+        "the number of processes between two looks": "processes" not in groups.kinds and not own_id and is_root(),
         "memory between two looks": "memory" not in groups.kinds,
     }
     return [name for name, is_open in found.items() if is_open]

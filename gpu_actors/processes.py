@@ -7,6 +7,8 @@ files of one tree costs tens of microseconds.
 import contextlib
 import os
 import signal
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
@@ -48,6 +50,22 @@ def stop(pid: int) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(member, signal.SIGSTOP)
         stopped.update(fresh)
+
+
+def end(members: Callable[[], Iterable[int]], patience_s: float = 5.0) -> None:
+    """Ends the processes whose ids `members` tells, and those that they start meanwhile. They are stopped first: of a
+    group that forks all the time, each that was killed would make room for another, and one that is stopped keeps its
+    place. After `patience_s` it kills what it knows of, whoever is still being started."""
+    deadline = time.monotonic() + patience_s
+    stopped: set[int] = set()
+    while (fresh := set(members()) - stopped) and time.monotonic() < deadline:
+        for pid in fresh:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        stopped |= fresh
+    for pid in {*stopped, *members()}:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def resume(pid: int) -> None:

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -177,21 +176,22 @@ class Sandbox:
         return self._usage.peak_rss_bytes
 
     def _end(self) -> None:
-        """The confined process first: with a pid namespace of its own, everything in it ends with it."""
-        process = self._process
-        members = processes.tree(process.pid)
-        self._seen |= {pid: processes.start_time(pid) for pid in members}
-        for pid, started in list(self._seen.items()):
+        """Ends every process of the group that the tree, an earlier look or the control group tells of. Its watcher
+        ends and reaps the orphans that nobody saw."""
+        watcher = self._process.pid
+
+        def seen() -> list[int]:
             # a pid that was given to another process since has another start time
-            if pid != process.pid and started and processes.start_time(pid) == started:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            earlier = [pid for pid, at in list(self._seen.items()) if at and processes.start_time(pid) == at]
+            return [pid for pid in (*processes.tree(watcher), *earlier) if pid != watcher]
+
+        processes.end(seen)
         self._group.kill()
         try:
-            process.wait(5.0)  # its watcher ends and reaps the orphans that nobody saw
+            self._process.wait(10.0)
         except subprocess.TimeoutExpired:
-            process.kill()
-        process.wait()
+            self._process.kill()
+        self._process.wait()
 
     def _close_pipes(self) -> None:
         for fd in (self.request_fd, self.reply_fd, self.watch_fd):

@@ -108,6 +108,7 @@ def own_mounts(spec: dict[str, Any]) -> dict[str, bool]:
     check(LIBC.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "private mounts")
     sealed = read_only(spec["folders"])
     proc = LIBC.mount(b"proc", b"/proc", b"proc", MS_NOSUID_NODEV_NOEXEC, None) == 0
+    os.chdir(spec["private"])  # until now it was there by the mount below
     if sealed and not proc:
         set_attributes("/proc", 0, ATTR_READ_ONLY, recursive=False)  # threads write their names there
     return {"sealed": sealed, "own_proc": proc}
@@ -153,8 +154,7 @@ def watch(pid: int, spec: dict[str, Any]) -> int:
             continue
         if os.getppid() != parent:
             alone = True
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            send(pid, signal.SIGKILL)
         signal.sigtimedwait({signal.SIGCHLD}, 0.5)
 
 
@@ -169,24 +169,39 @@ def clear(spec: dict[str, Any]) -> None:
 
 
 def end_orphans() -> None:
-    """Ends and reaps all children of this process, and theirs, which are its own then."""
-    while True:
-        for child in children():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-        try:
+    """Ends and reaps all descendants of this process. They are stopped first: of a group that forks all the time, each
+    that was killed would make room for another, and one that is stopped keeps its place."""
+    stopped: set[int] = set()
+    while fresh := descendants() - stopped:
+        for pid in fresh:
+            send(pid, signal.SIGSTOP)
+        stopped |= fresh
+    for pid in stopped:
+        send(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        while True:
             os.waitpid(-1, 0)
-        except ChildProcessError:
-            return
 
 
-def children() -> list[int]:
-    """Ids of the processes whose parent this one is."""
-    found = []
+def send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def descendants() -> set[int]:
+    """Ids of the processes that come from this one and have not ended."""
+    below: dict[int, list[int]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
         with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
-            if int(file.read().rpartition(b")")[2].split()[1]) == os.getpid():
-                found.append(int(name))
+            state, parent = file.read().rpartition(b")")[2].split()[:2]
+            if state != b"Z":
+                below.setdefault(int(parent), []).append(int(name))
+    found: set[int] = set()
+    waiting = [os.getpid()]
+    while waiting:
+        members = below.get(waiting.pop(), [])
+        found.update(members)
+        waiting += members
     return found
 
 
