@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ckb.facts import Facts
 from gpu_actors.child import ENGINE, Child, Event
-from gpu_actors.confinement import confinement
+from gpu_actors.engine_rules import confinement
 from gpu_actors.gates.base import Array, logits_of
 from gpu_actors.gates.compare import rms
 from gpu_actors.jobs import Arm

@@ -7,6 +7,8 @@ files of one tree costs tens of microseconds.
 import contextlib
 import os
 import signal
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
@@ -50,6 +52,22 @@ def stop(pid: int) -> None:
         stopped.update(fresh)
 
 
+def end(members: Callable[[], Iterable[int]], patience_s: float = 5.0) -> None:
+    """Ends the processes whose ids `members` tells, and those that they start meanwhile. They are stopped first: of a
+    group that forks all the time, each that was killed would make room for another, and one that is stopped keeps its
+    place. After `patience_s` it kills what it knows of, whoever is still being started."""
+    deadline = time.monotonic() + patience_s
+    stopped: set[int] = set()
+    while (fresh := set(members()) - stopped) and time.monotonic() < deadline:
+        for pid in fresh:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        stopped |= fresh
+    for pid in {*stopped, *members()}:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def resume(pid: int) -> None:
     """Lets `pid` and all its living descendants go on. The parents wake last: they may look for their children."""
     for member in reversed(tree(pid)):
@@ -70,6 +88,15 @@ def peak_rss_bytes(pid: int) -> int:
         for line in (PROC / str(pid) / "status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
+    return 0
+
+
+def written_bytes(pid: int) -> int:
+    """What a process and its children that have ended caused to be written to a disk, 0 where that can't be seen."""
+    with contextlib.suppress(*GONE, PermissionError):
+        for line in (PROC / str(pid) / "io").read_text().splitlines():
+            if line.startswith("write_bytes:"):
+                return int(line.split()[1])
     return 0
 
 

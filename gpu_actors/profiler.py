@@ -4,7 +4,7 @@ from pathlib import Path
 
 from benchmarks import prompts
 from gpu_actors.child import ENGINE, Child
-from gpu_actors.confinement import confinement
+from gpu_actors.engine_rules import confinement
 from gpu_actors.jobs import EngineJob, Profile
 
 PROMPT = 64

@@ -18,10 +18,10 @@ from ckb.records import STAGES, Stage
 from gpu_actors import criteria
 from gpu_actors.blocked import Blocked
 from gpu_actors.child import ENGINE, Child, ChildFailure
-from gpu_actors.confinement import confinement
+from gpu_actors.engine_rules import confinement
 from gpu_actors.gates import provenance
 from gpu_actors.gates.base import EVERY, Finding, Gate, Subject, failed, passed
-from gpu_actors.gates.evidence import Evidence, Stated, checked
+from gpu_actors.gates.evidence import Evidence, Stated, UserChecked, checked
 from gpu_actors.gates.registry import STAGE_GATES
 from gpu_actors.jobs import EvidenceFile, GateResult, Level, Verdict, VerifyJob
 from gpu_actors.reference import Reference
@@ -169,8 +169,13 @@ def run_user_gate(job: VerifyJob, record: Record, cache_dir: Path, seconds_left:
         # a package is found only where its parent folder can be listed
         readable = (*files, Path(job.engine.tree_dir).parent)
         found = run_user_checker(job.checker, readable, job.engine, cache_dir, max(1.0, seconds_left))
-        finding = Finding("PASS" if found.status == "PASS" else "FAIL", f"{found.status}: {found.summary}")
-    record.add("user_checker", "L3", "acceptance", finding, time.monotonic() - start)
+        rows = tuple(
+            row.model_copy(update={"candidate": job.candidate, "gate": "user_checker"}) for row in found.violations
+        )
+        summary = f"{found.status}: {found.summary}"
+        data = {"watched": found.watched}
+        finding = Finding("PASS" if found.status == "PASS" else "FAIL", summary, data, violations=rows)
+    record.add("user_checker", "L3", "acceptance", finding, time.monotonic() - start, UserChecked)
 
 
 def gates_of(stage: Stage, job: VerifyJob) -> list[Gate]:

@@ -1,26 +1,18 @@
-"""Confines itself as a JSON specification says, reports what took effect, and becomes the given command.
+"""Puts a command behind walls as a JSON specification says, watches over it, and reports what took effect.
 
-    python -I -S confine.py SPECIFICATION.json      # which it removes: {"argv": [...], "read": [...], ...}
+    python -I -S confine.py SPECIFICATION.json
 
-Stand-alone: standard library only. Two processes: a watcher that stays outside the namespaces and ends the whole
-group when its own parent is gone, and the confined one. The layers, each used where the kernel allows it:
-
-rlimits      file size, open files, core dumps, CPU time
-namespaces   user (when not root), network, pid, ipc and mount; loopback is up; /proc shows the group alone
-capabilities dropped, with no_new_privs
-Landlock     files: an allow-list for reading and one for writing; TCP ports where there is no network namespace;
-             no signals to processes outside
-seccomp      a list of calls that no engine needs (ptrace, mount, bpf, keyctl, ...)
+The first of two stages. Stand-alone: standard library only. Two processes: a watcher that stays outside and ends the
+whole group when its own parent is gone, and the confined one, which joins its cgroups, enters namespaces of its own
+(bubblewrap makes them where the specification holds its command line, we do otherwise) and becomes rules.py, which
+applies the rest.
 """
 
 import contextlib
 import ctypes
-import errno
 import fcntl
 import json
 import os
-import platform
-import resource
 import signal
 import socket
 import struct
@@ -29,30 +21,12 @@ from typing import Any
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 NEWNS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x00020000, 0x08000000, 0x10000000, 0x20000000, 0x40000000
-MS_NOSUID_NODEV_NOEXEC, MS_REC, MS_PRIVATE = 0x2 | 0x4 | 0x8, 0x4000, 0x40000
-PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER = 1, 38, 24, 22, 36
-LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
-
-# Landlock rights: those of a file, and all of them by version of the interface.
-EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
-REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
-FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
-BIND_TCP, CONNECT_TCP = 1 << 0, 1 << 1
-
-# Calls refused with EPERM, by machine. Networking and files are the business of the other layers.
-REFUSED = {
-    # ptrace, process_vm_readv/writev, mount, umount2, pivot_root, swapon/off, reboot, init/delete/finit_module,
-    # kexec_load, kexec_file_load, perf_event_open, bpf, userfaultfd, add_key, request_key, keyctl, setns, unshare,
-    # io_uring_setup, open_by_handle_at
-    "x86_64": (0xC000003E, (101, 310, 311, 165, 166, 155, 167, 168, 169, 175, 176, 313, 246, 320, 298, 321, 323,
-                            248, 249, 250, 308, 272, 425, 304)),
-    "aarch64": (0xC00000B7, (117, 270, 271, 40, 39, 41, 224, 225, 142, 105, 106, 273, 104, 294, 241, 280, 282,
-                             217, 218, 219, 268, 97, 425, 265)),
-}  # fmt: skip
-
-
-KILL = {"x86_64": 62, "aarch64": 129}
-"""kill(-1, ...) is refused: without a pid namespace it means every process of this user, ours too."""
+MS_NOSUID_NODEV_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 0x2 | 0x4 | 0x8, 0x1000, 0x4000, 0x40000
+MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, ATTR_READ_ONLY, ATTR_NO_SETUID = 442, -100, 0x8000, 0x1, 0x2
+PR_SET_CHILD_SUBREAPER = 36
+INSIDE = ("own_network", "own_proc", "sealed")
+"""What the second stage is told of where it is."""
+ALL = ("network", "pid", "ipc", "mount")
 
 
 def check(result: int, what: str) -> int:
@@ -63,25 +37,11 @@ def check(result: int, what: str) -> int:
     return result
 
 
-def set_limits(limits: dict[str, int]) -> None:
-    kinds = {
-        "file_bytes": resource.RLIMIT_FSIZE,
-        "open_files": resource.RLIMIT_NOFILE,
-        "cpu_seconds": resource.RLIMIT_CPU,
-        "processes": resource.RLIMIT_NPROC,
-    }
-    for name, value in limits.items():
-        hard = resource.getrlimit(kinds[name])[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kinds[name], (value, value))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
 def enter_namespaces() -> tuple[str, ...]:
     """As many namespaces as the kernel grants, by name."""
     user = 0 if os.getuid() == 0 else NEWUSER
     for flags, names in (
-        (NEWNET | NEWPID | NEWIPC | NEWNS, ("network", "pid", "ipc", "mount")),
+        (NEWNET | NEWPID | NEWIPC | NEWNS, ALL),
         (NEWNET | NEWIPC, ("network", "ipc")),
     ):
         if user and not usable(user | flags):
@@ -122,166 +82,156 @@ def loopback_up() -> None:
         fcntl.ioctl(sock, 0x8914, struct.pack("16sH14s", b"lo", flags | 1, b""))
 
 
-def own_proc() -> bool:
-    """Mounts a /proc of the new pid namespace. Some containers forbid it."""
-    LIBC.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None)
-    return bool(LIBC.mount(b"proc", b"/proc", b"proc", MS_NOSUID_NODEV_NOEXEC, None) == 0)
-
-
-def drop_capabilities() -> None:
-    for capability in range(64):
-        if LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
-            break
-    header = struct.pack("Ii", 0x20080522, 0)
-    if LIBC.capset(header, bytes(24)) != 0:
-        raise OSError(ctypes.get_errno(), "capset")
-
-
-def landlock(spec: dict[str, Any], private_proc: bool, ports: list[int] | None) -> int:
-    """Applies the file (and, without a network namespace, port) rules. Returns the version of the interface, or 0."""
-    version = LIBC.syscall(LANDLOCK_CREATE, None, 0, 1)
-    if version < 1:
-        return 0
-    rights = (1 << 13) - 1
-    rights |= (REFER if version >= 2 else 0) | (TRUNCATE if version >= 3 else 0) | (IOCTL_DEV if version >= 5 else 0)
-    ruleset = struct.pack("Q", rights)
-    if version >= 4:
-        ruleset += struct.pack("Q", 0 if ports is None else BIND_TCP | CONNECT_TCP)
-    if version >= 6:
-        ruleset += struct.pack("Q", 3)  # no abstract sockets of, and no signals to, processes outside
-    fd = check(LIBC.syscall(LANDLOCK_CREATE, ruleset, len(ruleset), 0), "landlock_create_ruleset")
-    read = EXECUTE | READ_FILE | READ_DIR
-    proc = ["/proc"] if private_proc else ["/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat"]
-    for paths, allowed in (
-        (spec["read"] + proc, read),
-        (spec["list"], READ_DIR),
-        (spec["write"], rights),
-        # a CUDA driver names its threads, or does not start
-        (["/proc/self/task"] if spec["devices"] else [], WRITE_FILE | TRUNCATE),
-    ):
-        for path in paths:
-            allow_path(fd, path, allowed & rights)
-    for port in ports or []:
-        rule = struct.pack("QQ", BIND_TCP | CONNECT_TCP, port)
-        check(LIBC.syscall(LANDLOCK_ADD, fd, 2, rule, 0), "landlock_add_rule")
-    check(LIBC.syscall(LANDLOCK_RESTRICT, fd, 0), "landlock_restrict_self")
-    os.close(fd)
-    return int(version)
-
-
-def allow_path(ruleset: int, path: str, rights: int) -> None:
-    try:
-        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return  # a system folder that this distribution doesn't have
-    try:
-        if not os.path.isdir(path):  # noqa: PTH112
-            rights &= FILE_RIGHTS
-        rule = struct.pack("=Qi", rights, fd)
-        check(LIBC.syscall(LANDLOCK_ADD, ruleset, 1, rule, 0), f"landlock_add_rule {path}")
-    finally:
-        os.close(fd)
-
-
-def seccomp() -> bool:
-    """Refuses the calls of the list for this machine. A call through another architecture's table is refused too."""
-    if platform.machine() not in REFUSED:
+def read_only(writable: list[str]) -> bool:
+    """Makes every mount read-only and without setuid, but for the folders that are given: where a file's owner is also
+    the candidate's user, Landlock would let it change modes and times. False, and nothing changed, on a kernel before
+    5.12."""
+    for folder in writable:
+        check(LIBC.mount(folder.encode(), folder.encode(), None, MS_BIND, None), f"bind {folder}")
+    if not set_attributes("/", ATTR_READ_ONLY | ATTR_NO_SETUID, 0, recursive=True):
         return False
-    arch, calls = REFUSED[platform.machine()]
-    refuse, allow = 0x00050000 | errno.EPERM, 0x7FFF0000
-    load, jump_equal, ret = 0x20, 0x15, 0x06
-    program = [(load, 0, 0, 4), (jump_equal, 1, 0, arch), (ret, 0, 0, refuse), (load, 0, 0, 0)]
-    program += [(jump_equal, len(calls) - i + 3, 0, number) for i, number in enumerate(calls)]
-    everyone, first_argument = 0xFFFFFFFF, 16  # its lower half: a pid has 32 bits
-    program += [(jump_equal, 0, 2, KILL[platform.machine()]), (load, 0, 0, first_argument)]
-    program += [(jump_equal, 1, 0, everyone), (ret, 0, 0, allow), (ret, 0, 0, refuse)]
-    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in program))
-    filter_ = struct.pack("HxxxxxxQ", len(program), ctypes.addressof(code))
-    return bool(LIBC.prctl(PR_SET_SECCOMP, 2, ctypes.c_char_p(filter_), 0, 0) == 0)
+    for folder in writable:
+        check(set_attributes(folder, 0, ATTR_READ_ONLY, recursive=False) - 1, f"writable {folder}")
+    return True
 
 
-def confine(spec: dict[str, Any], namespaces: tuple[str, ...]) -> dict[str, Any]:
-    """Applies every layer to this process. Returns what took effect."""
-    private_proc = "pid" in namespaces and own_proc()
-    if "network" in namespaces:
-        loopback_up()
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if namespaces or os.getuid() == 0:
-        drop_capabilities()
-    check(LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
-    version = landlock(spec, private_proc, None if "network" in namespaces else [spec["port"]])
-    return {
-        "namespaces": namespaces,
-        "proc": private_proc,
-        "landlock": version,
-        "seccomp": seccomp(),
-        "ports": "network" not in namespaces and version >= 4,
-    }
+def set_attributes(path: str, on: int, off: int, *, recursive: bool) -> bool:
+    attributes = struct.pack("QQQQ", on, off, 0, 0)
+    flags = AT_RECURSIVE if recursive else 0
+    return bool(LIBC.syscall(MOUNT_SETATTR, AT_FDCWD, path.encode(), flags, attributes, len(attributes)) == 0)
 
 
-def watch(pid: int) -> int:
+def own_mounts(spec: dict[str, Any]) -> dict[str, bool]:
+    """A view of the mounts that the watcher does not share: read-only, with a /proc that shows the group alone. Some
+    containers forbid one or the other."""
+    check(LIBC.unshare(NEWNS), "unshare mounts")
+    check(LIBC.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "private mounts")
+    sealed = read_only(spec["folders"])
+    proc = LIBC.mount(b"proc", b"/proc", b"proc", MS_NOSUID_NODEV_NOEXEC, None) == 0
+    os.chdir(spec["private"])  # until now it was there by the mount below
+    if sealed and not proc:
+        set_attributes("/proc", 0, ATTR_READ_ONLY, recursive=False)  # threads write their names there
+    return {"sealed": sealed, "own_proc": proc}
+
+
+def start(spec: dict[str, Any], spaces: tuple[str, ...], told: int) -> None:
+    """Becomes the second stage, inside. `told`: the pipe for bubblewrap's word on which process is which."""
+    for file in spec["cgroups"]:
+        with open(file, "w") as procs:  # noqa: PTH123
+            procs.write("0")
+    if spec["bubblewrap"]:
+        known = dict.fromkeys(INSIDE, True)
+    else:
+        known = dict.fromkeys(INSIDE, False) | {"own_network": "network" in spaces}
+        if "network" in spaces:
+            loopback_up()
+        if "mount" in spaces:
+            known |= own_mounts(spec)
+    inside = [sys.executable, "-I", "-S", "-B", spec["rules"], sys.argv[1], json.dumps(known)]
+    if spec["bubblewrap"]:
+        inside = [*spec["bubblewrap"], "--info-fd", str(told), "--", *inside]
+        os.set_inheritable(told, True)
+    else:
+        os.write(told, json.dumps({"child-pid": 0} | known).encode())
+        os.close(told)
+    os.execv(inside[0], inside)
+
+
+def watch(pid: int, spec: dict[str, Any]) -> int:
     """Waits for the confined process; ends it when our own parent is gone. Returns its exit status, when whatever it
     left behind has ended too: its orphans are ours, however often they forked and whatever session they began."""
     parent = os.getppid()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    alone = False
     while True:
         done, status = os.waitpid(-1, os.WNOHANG)
         if done == pid:
             end_orphans()
+            if alone:
+                clear(spec)
             return status
         if done:
             continue
         if os.getppid() != parent:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            alone = True
+            send(pid, signal.SIGKILL)
         signal.sigtimedwait({signal.SIGCHLD}, 0.5)
 
 
+def clear(spec: dict[str, Any]) -> None:
+    """What the parent would have removed: its groups and the private folder."""
+    import shutil
+
+    for file in spec["cgroups"]:
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.dirname(file))  # noqa: PTH106, PTH120
+    shutil.rmtree(spec["private"], ignore_errors=True)
+
+
 def end_orphans() -> None:
-    """Ends and reaps all children of this process, and theirs, which are its own then."""
-    while True:
-        for child in children():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-        try:
+    """Ends and reaps all descendants of this process. They are stopped first: of a group that forks all the time, each
+    that was killed would make room for another, and one that is stopped keeps its place."""
+    stopped: set[int] = set()
+    while fresh := descendants() - stopped:
+        for pid in fresh:
+            send(pid, signal.SIGSTOP)
+        stopped |= fresh
+    for pid in stopped:
+        send(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        while True:
             os.waitpid(-1, 0)
-        except ChildProcessError:
-            return
 
 
-def children() -> list[int]:
-    """Ids of the processes whose parent this one is."""
-    found = []
+def send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def descendants() -> set[int]:
+    """Ids of the processes that come from this one and have not ended."""
+    below: dict[int, list[int]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
         with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
-            if int(file.read().rpartition(b")")[2].split()[1]) == os.getpid():
-                found.append(int(name))
+            state, parent = file.read().rpartition(b")")[2].split()[:2]
+            if state != b"Z":
+                below.setdefault(int(parent), []).append(int(name))
+    found: set[int] = set()
+    waiting = [os.getpid()]
+    while waiting:
+        members = below.get(waiting.pop(), [])
+        found.update(members)
+        waiting += members
     return found
 
 
 def main() -> None:
     with open(sys.argv[1], encoding="utf-8") as file:  # noqa: PTH123
         spec = json.load(file)
-    os.unlink(sys.argv[1])  # noqa: PTH108
-    report = spec["report"]
-    set_limits(spec["limits"])
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    namespaces = enter_namespaces() if spec["confine"] else ()
+    spaces = enter_namespaces() if spec["namespaces"] else ()
+    heard, told = os.pipe()
     pid = os.fork()
-    if pid:
-        os.write(report, json.dumps({"pid": pid}).encode() + b"\n")
-        os.closerange(0, 3)
-        os.close(report)
-        for fd in spec["keep"]:
-            os.close(fd)
-        status = watch(pid)
-        if os.WIFSIGNALED(status):
-            os._exit(128 + os.WTERMSIG(status))
-        os._exit(os.WEXITSTATUS(status))
-    applied = confine(spec, namespaces) if spec["confine"] else {}
-    os.write(report, json.dumps(applied).encode() + b"\n")
-    os.close(report)
-    os.execve(spec["argv"][0], spec["argv"], os.environ)
+    if pid == 0:
+        os.close(heard)
+        start(spec, spaces, told)
+    os.close(told)
+    with os.fdopen(heard, encoding="utf-8") as answer:
+        inside = json.loads(answer.read() or "{}")
+    inside["pid"] = inside.pop("child-pid", 0) or pid
+    if spec["bubblewrap"]:
+        spaces = ALL if os.getuid() == 0 else ("user", *ALL)
+        inside = {"pid": inside["pid"]} | dict.fromkeys(INSIDE, True)
+    inside["namespaces"] = spaces
+    os.write(spec["report"], json.dumps(inside).encode() + b"\n")
+    os.closerange(0, 3)
+    os.close(spec["report"])
+    for fd in spec["keep"]:
+        os.close(fd)
+    status = watch(pid, spec)
+    if os.WIFSIGNALED(status):
+        os._exit(128 + os.WTERMSIG(status))
+    os._exit(os.WEXITSTATUS(status))
 
 
 if __name__ == "__main__":

@@ -58,6 +58,7 @@ class Watch:
         writable = [*rules["writable"], os.environ["HOME"]]
         self._roots = [LIBRARY, *(os.path.realpath(path) + os.sep for path in writable)]
         self._tree = ""
+        self._trusted: frozenset[str] = frozenset()
         self._told: set[str] = set()
 
     def install(self) -> None:
@@ -90,6 +91,14 @@ class Watch:
         self._tree = os.path.realpath(folder) + os.sep
         self._allowed |= {os.path.basename(folder)}  # noqa: PTH119
 
+    def trust(self, files: Sequence[str]) -> None:
+        """What these files do is nobody's violation: they are the user's."""
+        self._trusted |= {*files, *map(os.path.realpath, files)}
+
+    def own(self, file: str, line: int) -> tuple[str, int] | None:
+        """A place in a file of the candidate's tree by its name there; None for any other file."""
+        return (file.removeprefix(self._tree), line) if self._tree and file.startswith(self._tree) else None
+
     def mark(self, nonce: str) -> dict[str, Any]:
         """Writes a line to the pipe, by which the parent sees that it still leads to it; what was done so far."""
         self._write({"mark": nonce})
@@ -111,7 +120,7 @@ class Watch:
 
     def _import(self, name: str, file: str | None, _path: Any, finders: list[Any] | None, _hooks: Any) -> None:
         if finders is not None and self not in finders:
-            self._violation("runtime", self.asker(), "took the watch out of sys.meta_path")
+            self.violation("runtime", self.asker(), "took the watch out of sys.meta_path")
             raise ImportError("imports are watched here: sys.meta_path must stay as it is")
         self._judge_import(name)
 
@@ -129,7 +138,7 @@ class Watch:
         else:
             return
         if who:
-            self._violation("runtime", who, f"imports {name}, {what}")
+            self.violation("runtime", who, f"imports {name}, {what}")
         elif top not in self._forbidden:
             return
         raise ModuleNotFoundError(f"{name!r} can't be imported in an engine's process", name=name)
@@ -143,7 +152,7 @@ class Watch:
             return
         what = f"opens {full!r}, a source that is neither its own nor of what it may import"
         if who := self.asker():
-            self._violation("read", who, what)
+            self.violation("read", who, what)
         elif self._owner(full) not in self._forbidden:
             return
         raise PermissionError(f"{full!r} can't be read in an engine's process")
@@ -164,7 +173,7 @@ class Watch:
     def _list(self, path: Any, *_: Any) -> None:
         text = text_of(path)
         if "-packages" in text and not searching() and (who := self.asker()):
-            self._violation("read", who, f"looks through {text!r}, a folder of installed packages")
+            self.violation("read", who, f"looks through {text!r}, a folder of installed packages")
             raise PermissionError(f"{text!r} can't be listed in an engine's process")
 
     def _dlopen(self, name: Any) -> None:
@@ -178,46 +187,48 @@ class Watch:
         if owner not in self._forbidden and (owner or not who or full.startswith(fine)):
             return
         if who:
-            self._violation("runtime", who, f"loads the shared object {full!r}, which it did not build")
+            self.violation("runtime", who, f"loads the shared object {full!r}, which it did not build")
         raise PermissionError(f"{full!r} can't be loaded in an engine's process")
 
     def _dlsym(self, _library: Any, name: Any) -> None:
         if isinstance(name, str) and (name in PROGRAMS or name.startswith(RUNS_CODE)) and (who := self.asker()):
-            self._violation("runtime", who, f"looks up {name}, which runs what no audit sees")
+            self.violation("runtime", who, f"looks up {name}, which runs what no audit sees")
             raise PermissionError(f"{name} can't be called in an engine's process")
 
     def _start(self, *arguments: Any) -> None:
         program = str(arguments[1] if len(arguments) > 1 and arguments[0] in (None, 0, 1) else arguments[:1])[:120]
         self.started[program] = None
         if who := self.asker():
-            self._violation("runtime", who, f"starts the program {program}")
+            self.violation("runtime", who, f"starts the program {program}")
             raise PermissionError("an engine starts no programs")
 
     def _connect(self, _socket: Any, address: Any) -> None:
         if isinstance(address, tuple) and address and str(address[0]) not in HERE and (who := self.asker()):
-            self._violation("runtime", who, f"connects to {address!r}")
+            self.violation("runtime", who, f"connects to {address!r}")
             raise PermissionError(f"an engine connects to nothing, and not to {address!r}")
 
     def _hook(self) -> None:
         if who := self.asker():
-            self._violation("runtime", who, "adds an audit hook")
+            self.violation("runtime", who, "adds an audit hook")
             raise RuntimeError("an engine adds no audit hook")
 
     def _assign(self, owner: Any, name: Any, *_: Any) -> None:
         if name == "__code__" and getattr(owner, "__module__", "") == __name__:
-            self._violation("runtime", self.asker(), "changes the code of its watch")
+            self.violation("runtime", self.asker(), "changes the code of its watch")
             raise PermissionError("an engine does not change its watch")
 
     # --- what is said of it -------------------------------------------------------------------------------------------
 
-    def asker(self, through: str = LIBRARY) -> tuple[str, int] | None:
+    def asker(self, through: str = LIBRARY, frame: FrameType | None = None) -> tuple[str, int] | None:
         """File and line of the candidate's code that led to an event, if nothing but files below `through` stands in
-        between; None if a library or a driver did it."""
-        frame: FrameType | None = sys._getframe(1)
+        between; None if a library or a driver did it. `frame`: where to begin, if not with the caller."""
+        frame = frame or sys._getframe(1)
         while frame:
             file = frame.f_code.co_filename
-            if self._tree and file.startswith(self._tree):
-                return file.removeprefix(self._tree), frame.f_lineno
+            if place := self.own(file, frame.f_lineno):
+                return place
+            if file in self._trusted:
+                return None
             if file.startswith(DRIVERS):
                 if not file.endswith("watch.py"):
                     return None
@@ -231,7 +242,7 @@ class Watch:
             frame = frame.f_back
         return None
 
-    def _violation(self, kind: str, who: tuple[str, int] | None, what: str) -> None:
+    def violation(self, kind: str, who: tuple[str, int] | None, what: str) -> None:
         file, line = who or ("", 0)
         told = f"{kind} {file} {line} {what}"
         if told not in self._told and len(self._told) < MOST:

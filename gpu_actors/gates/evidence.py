@@ -121,6 +121,13 @@ class Stated(Evidence):
     metrics: dict[str, float]
 
 
+class UserChecked(Evidence):
+    """Of the user's own checker."""
+
+    watched: bool = False
+    """Whether the engine could be watched while it ran."""
+
+
 def checked(schema: type[Evidence], data: Mapping[str, Any]) -> dict[str, Any]:
     """The data, if it is of the gate's schema or of a process that ended. Raises AssertionError: the gate is ours."""
     for kind in (schema, Ended):

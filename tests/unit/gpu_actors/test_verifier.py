@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from gpu_actors.child import ENGINE, Child
-from gpu_actors.confinement import confinement
+from gpu_actors.engine_rules import confinement
 from gpu_actors.gates.acceptance import Plan
 from gpu_actors.gates.base import Subject, failed, passed
 from gpu_actors.gates.registry import STAGE_GATES

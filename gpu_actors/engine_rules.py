@@ -1,0 +1,31 @@
+"""The sandbox of one engine tree, for whoever runs it: verifier, benchmarker, profiler, the user's commands."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from gpu_actors.jobs import EngineJob
+from gpu_actors.sandbox import Confinement
+
+
+def confinement(
+    engine: EngineJob,
+    cache_dir: Path,
+    *,
+    also_read: tuple[Path, ...] = (),
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Confinement:
+    """Its kernel cache is its own: no tree can leave something there for another."""
+    kernels = cache_dir / "kernels" / engine.tree
+    kernels.mkdir(parents=True, exist_ok=True)
+    cuda = engine.facts.platform.accelerator == "cuda"
+    return Confinement(
+        mode=engine.sandbox,
+        read=(Path(engine.tree_dir), *also_read),
+        data=(Path(engine.checkpoint),),
+        write=(kernels,),
+        operators=engine.operators,
+        environment={"XDG_CACHE_HOME": str(kernels), "TRITON_CACHE_DIR": str(kernels / "triton"), **environment},
+        memory_bytes=engine.max_memory_bytes,
+        devices=("/dev/nvidia*",) if cuda else (),
+    )
