@@ -26,7 +26,8 @@ def baselines(against: Sequence[str], *, tensor_parallel: int = 1) -> tuple[Arm,
     """The arms that `--against` names, each once; Hugging Face where nothing is named. Raises UserError."""
     texts = list(dict.fromkeys(against)) or [REFERENCE]
     servers = [parse(text, tensor_parallel=tensor_parallel) for text in texts]
-    return tuple(Arm(name=name, baseline=server) for name, server in zip(arm_names(texts), servers, strict=True))
+    named = arm_names(texts, taken=(ENGINE,))
+    return tuple(Arm(name=name, baseline=server) for name, server in zip(named, servers, strict=True))
 
 
 def bench_engine(

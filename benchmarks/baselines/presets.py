@@ -9,7 +9,7 @@ to its command line (`--against "vllm --gpu-memory-utilization 0.3"`), and any o
 import shlex
 import shutil
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -188,11 +188,13 @@ def names() -> str:
     return ", ".join([HUGGINGFACE_NAME, *PRESETS])
 
 
-def arm_names(texts: Sequence[str]) -> list[str]:
-    """A short name for each, all different: the preset's, the URL's host, or the command's program."""
+def arm_names(texts: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
+    """A short name for each, all different and none of `taken`: the preset's, the URL's host, or the command's
+    program, with a number where that is not enough."""
     found: list[str] = []
     for text in texts:
         first = shlex.split(text)[0]
         name = urlsplit(first).netloc if first.startswith("http") else Path(first).name
-        found.append(name if name not in found else f"{name}-{len(found) + 1}")
+        numbered = (f"{name}-{number}" if number > 1 else name for number in count(1))
+        found.append(next(each for each in numbered if each not in found and each not in taken))
     return found
