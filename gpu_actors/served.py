@@ -143,8 +143,8 @@ class ServerRunner:
         notes = []
         if self._way.logit_bias:
             notes.append("end tokens made unlikely by logit_bias, since it can't be told to ignore them")
-        elif not self._way.body.get("ignore_eos"):
-            notes.append("it can't be told to ignore end tokens: an answer that ends early is a wrong length")
+        if not self._baseline.preset:  # many servers leave a field alone that they don't know
+            notes.append("whether it can ignore end tokens is not known: an answer that ends early is a wrong length")
         if not self.tells_tokens:
             notes.append("its first piece may hold several tokens, which makes TTFT look longer and TPOT shorter")
         return tuple(notes)

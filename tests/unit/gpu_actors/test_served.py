@@ -229,3 +229,17 @@ def test_nobody_at_a_url_and_no_openai_server_are_said(checkpoint: Path) -> None
             baseline = Baseline(url=f"http://127.0.0.1:{asked}/v1", ready_s=1.0 if not more else 20.0)
             with pytest.raises(UserError, match=words):
                 ServerRunner("other", baseline, job(checkpoint)).load(60.0)
+
+
+def test_the_server_of_an_engine_of_ours_is_a_baseline_like_any_other(checkpoint: Path, tmp_path: Path) -> None:
+    tree = tiny.write_engine(tmp_path / "other", "llama")
+    words = (sys.executable, "-m", f"{tree.name}.server", "{checkpoint}", "--port", "{port}")
+    runner = ServerRunner("other", Baseline(command=words, folder=str(tmp_path)), job(checkpoint))
+    try:
+        runner.load(120.0)
+        assert (runner.setting.counted, runner.takes_text) == ("usage", True)
+        assert "whether it can ignore end tokens is not known" in " ".join(runner.setting.notes)
+        events = said(runner, checkpoint)
+        assert [event.value for event in events] == [None] * NEW
+    finally:
+        runner.child.close()
