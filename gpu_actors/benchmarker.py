@@ -20,7 +20,7 @@ from typing import Any, Literal
 from benchmarks import prompts
 from ckb.violations import Violation
 from gpu_actors import processes
-from gpu_actors.arms import CHECKED_POSITIONS, EngineRunner, HuggingFaceRunner, Runner, fault
+from gpu_actors.arms import CHECKED_POSITIONS, Runner, fault, runner_of
 from gpu_actors.child import ChildFailure
 from gpu_actors.gates.model import BOUND
 from gpu_actors.jobs import Arm, ArmResult, Benchmark, BenchmarkJob, Row, Scenario, UserRow
@@ -71,6 +71,7 @@ class Entrant:
             load_s=self.load_s,
             peak_rss_bytes=self.runner.child.sandbox.peak_rss_bytes,
             violations=self.violations,
+            setting=self.runner.setting,
         )
 
 
@@ -144,11 +145,7 @@ class Benchmarker:
         ceiling.measure()
 
     def _start(self, arm: Arm) -> Entrant:
-        runner: Runner
-        if arm.engine:
-            runner = EngineRunner(arm, self._cache_dir)
-        else:
-            runner = HuggingFaceRunner(Path(self.job.checkpoint), self.job.facts)
+        runner = runner_of(arm, self.job, self._cache_dir)
         self._entrants.append(Entrant(arm.name, runner, engine=arm.engine is not None))
         return self._entrants[-1]
 
@@ -159,7 +156,7 @@ class Benchmarker:
             child.sandbox.sample_s = WATCH_S
         except ChildFailure as failure:
             entrant.drop(failure)
-        if timed:
+        if timed and "startup_s" not in entrant.runner.setting.not_given:
             entrant.load_s = (time.perf_counter_ns() - child.started_ns) / 1e9
 
     def _measure(self, scenario: Scenario) -> None:
@@ -189,7 +186,8 @@ class Benchmarker:
     def _group(self, scenario: Scenario, repeat: int | None) -> list[Row]:
         """Every active arm once on the same fresh prompt. `repeat` None: a warm-up, not recorded."""
         seed = self.job.seed * 100_003 + self._groups
-        (prompt,) = prompts.cut(Path(self.job.checkpoint), [scenario.prompt_tokens], seed)
+        text = any(entrant.runner.takes_text for entrant in self._active)
+        (prompt,) = prompts.cut(Path(self.job.checkpoint), [scenario.prompt_tokens], seed, through_text=text)
         active = self._active
         group = self._groups
         turn = group % len(active) if active else 0
@@ -226,14 +224,15 @@ class Benchmarker:
         tokens = [event.value for event in events]
         busy = foreign > FOREIGN_LIMIT
         void = f"foreign processes used {foreign:.0%} of the machine" if busy else None
-        if len(tokens) != scenario.new_tokens or not all(self._is_token(token) for token in tokens):
+        told = entrant.runner.tells_tokens
+        if len(tokens) != scenario.new_tokens or (told and not all(self._is_token(token) for token in tokens)):
             busy, void = False, f"asked for {scenario.new_tokens} tokens, found {len(tokens)}: {str(tokens[:4])[:60]}"
             entrant.status, entrant.detail = "WRONG", void
-        else:
+        elif told:
             entrant.said.append((group, prompt, tokens))
         times = [(event.at_ns - start) / 1e6 for event in events] or [0.0]
         first, last = times[0], times[-1]
-        tpot = (last - first) / max(1, len(times) - 1)
+        tpot = (last - first) / max(1, len(times) - times.count(first))
         return Row(
             arm=entrant.name,
             prompt_tokens=scenario.prompt_tokens,
@@ -261,7 +260,8 @@ class Benchmarker:
         Only some positions of each generation are looked at, drawn now: rounding sets the band, and exact equality is
         the matter of the acceptance.
         """
-        judges = [*(e for e in self._active if not e.engine), *self._active]
+        able = [entrant for entrant in self._active if entrant.runner.judges]
+        judges = [*(e for e in able if not e.engine), *able]
         if not judges:
             return
         judge = judges[0]
@@ -295,7 +295,11 @@ class Benchmarker:
         """The rows, void where their arm turned out wrong; one that is faster than memory allows makes it so."""
         for row in self._rows:
             entrant = next(e for e in self._entrants if e.name == row.arm)
-            if entrant.status == "OK" and (reason := too_fast(row, self.job.facts, ceiling_gb_s)):
+            if (
+                entrant.status == "OK"
+                and entrant.runner.local
+                and (reason := too_fast(row, self.job.facts, ceiling_gb_s))
+            ):
                 entrant.status, entrant.detail = "WRONG", reason
         wrong = {entrant.name: entrant.detail for entrant in self._entrants if entrant.status == "WRONG"}
         return tuple(

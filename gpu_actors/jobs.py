@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from benchmarks.baselines.records import Baseline, Setting
 from ckb.criteria import Criterion
 from ckb.facts import Facts, Frozen
 from ckb.records import Contract, Stage
@@ -173,9 +174,10 @@ class Arm(Frozen):
     """One of the engines that take turns in a benchmark."""
 
     name: str
-    """Candidate id, `incumbent`, or `huggingface`."""
+    """Candidate id, `incumbent`, `huggingface`, or the name of a server."""
     engine: EngineJob | None = None
-    """None: Hugging Face `generate` on the same checkpoint, dtype, threads and prompts."""
+    baseline: Baseline | None = None
+    """A server. Neither: Hugging Face `generate` on the same checkpoint, dtype, threads and prompts."""
 
 
 class BenchmarkJob(Frozen):
@@ -211,7 +213,7 @@ class Row(Frozen):
     ttft_ms: float
     """From the request to the first new token, on the harness's clock."""
     tpot_ms: float
-    """(last token - first token) / (new tokens - 1)."""
+    """(last token - first token) / number of tokens that came after the first one (and what came with it)."""
     latency_ms: float
     decode_tok_s: float
     """1000 / tpot_ms."""
@@ -252,6 +254,8 @@ class ArmResult(Frozen):
     """Largest sum of the process tree's resident sets, load included."""
     violations: tuple[Violation, ...] = ()
     """What the arm's process tried that no engine may."""
+    setting: Setting | None = None
+    """Version, flags, dtype, parallelism and graph state, and what this arm can't give; None in records of before."""
 
 
 class Benchmark(Frozen):

@@ -9,6 +9,7 @@ from gpu_actors import processes
 from gpu_actors.child import ENGINE, Child
 from gpu_actors.jobs import Row
 from gpu_actors.sandbox import Confinement
+from gpu_actors.server_process import Process
 
 FLOOR_MARGIN = 1.15
 FOREIGN_LIMIT = 0.05
@@ -61,7 +62,7 @@ class Ceiling:
 class ForeignLoad:
     """Processor time of everyone else from now on, as a share of the machine."""
 
-    def __init__(self, child: Child | None = None):
+    def __init__(self, child: Process | None = None):
         """Ours is this process with all that it starts and reaps meanwhile, and `child`, which goes on running."""
         self._child = child
         self._start = time.monotonic()

@@ -1,4 +1,4 @@
-"""`enginesmith bench`: a released engine against Hugging Face in one paired run."""
+"""`enginesmith bench`: a released engine against baselines in one paired run."""
 
 from pathlib import Path
 
@@ -19,9 +19,13 @@ class MadeFor(BaseModel):
     target: Target
 
 
+def target_of(folder: Path) -> Target:
+    return MadeFor.model_validate_json((folder / "manifest.json").read_bytes()).target
+
+
 def facts_of_engine(folder: Path, checkpoint: Path) -> Facts:
     """The facts that an engine was made for, on this machine. Raises UserError where they contradict it."""
-    target = MadeFor.model_validate_json((folder / "manifest.json").read_bytes()).target
+    target = target_of(folder)
     families = [row for row in read_seed()["models"] if isinstance(row, ModelFamily)]
     platform = detect(target.hardware.accelerator, target.hardware.count)
     return facts_of(target, read_checkpoint(checkpoint, families).facts, platform)

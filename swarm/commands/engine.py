@@ -65,29 +65,38 @@ def bench(
     full: Annotated[bool, typer.Option("--full", help="11 and 256 prompt tokens, 128 new ones, more repeats")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Every row, machine-readable")] = False,
     checkpoint: Checkpoint = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What it is compared with, may be repeated: huggingface (the default), vllm, sglang, tensorrt_llm, "
+            "mlx_lm, the URL of an OpenAI-compatible server, or a command that starts one on {port}"
+        ),
+    ] = None,
 ) -> None:
-    """Time an engine and Hugging Face in turn.
+    """Time an engine and its baselines in turn.
 
-    Both get the same fresh prompts in one run; end tokens are ignored, so that lengths are exact."""
-    from gpu_actors.bench import bench_engine, summary_table
+    All get the same fresh prompts in one run; end tokens are ignored, so that lengths are exact."""
+    from gpu_actors.bench import baselines, bench_engine, setting_table, summary_table
     from swarm import engines
-    from swarm.bench import facts_of_engine
+    from swarm.bench import facts_of_engine, target_of
     from swarm.tables import show
 
     folder = engines.find_engine(engine)
     weights = engines.checkpoint_of(folder, checkpoint)
     facts = facts_of_engine(folder, weights)
+    arms = baselines(against or (), tensor_parallel=target_of(folder).constraints.tensor_parallel)
     warn_if_changed(folder)
     print(
-        "timing the engine and Hugging Face in turn, once no run has the device (some minutes)",
+        f"timing the engine and {', '.join(arm.name for arm in arms)} in turn, once no run has the device "
+        "(some minutes)",
         file=sys.stderr,
         flush=True,
     )
-    benchmark = bench_engine(folder, weights, facts, cache_dir(), full=full)
+    benchmark = bench_engine(folder, weights, facts, cache_dir(), against=arms, full=full)
     if as_json:
         print(benchmark.model_dump_json(indent=1))
     else:
-        show(summary_table(benchmark, facts))
+        show(summary_table(benchmark, facts), setting_table(benchmark))
 
 
 @app.command()

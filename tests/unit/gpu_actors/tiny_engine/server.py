@@ -30,10 +30,11 @@ def application(engine: Engine, name: str) -> Starlette:
         reason = "stop" if tokens[-1] in EOS_TOKENS else "length"
         kept = tokens[:-1] if reason == "stop" else tokens
         texts = [engine.tokenizer.decode(kept[: i + 1]) for i in range(len(kept))]
-        if body.get("stream"):
-            return StreamingResponse(frames(chat, texts, reason), media_type="text/event-stream")
         usage = {"prompt_tokens": len(prompt), "completion_tokens": len(tokens)}
         usage["total_tokens"] = len(prompt) + len(tokens)
+        if body.get("stream"):
+            told = usage if (body.get("stream_options") or {}).get("include_usage") else None
+            return StreamingResponse(frames(chat, texts, reason, told), media_type="text/event-stream")
         return JSONResponse({"choices": [choice(chat, texts[-1] if texts else "", reason, False)], "usage": usage})
 
     async def complete(request: Request) -> Response:
@@ -52,7 +53,7 @@ def application(engine: Engine, name: str) -> Starlette:
     return Starlette(routes=[*routes, Route("/v1/models", models), Route("/health", health)])
 
 
-def frames(chat: bool, texts: list[str], reason: str) -> Iterator[str]:
+def frames(chat: bool, texts: list[str], reason: str, usage: dict[str, int] | None) -> Iterator[str]:
     sent = ""
     for text in texts:
         if not text.endswith("\ufffd"):
@@ -60,6 +61,8 @@ def frames(chat: bool, texts: list[str], reason: str) -> Iterator[str]:
             sent = text
     rest = (texts[-1] if texts else "")[len(sent) :]
     yield f"data: {json.dumps({'choices': [choice(chat, rest, reason, True)]})}\n\n"
+    if usage:
+        yield f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n"
     yield "data: [DONE]\n\n"
 
 
