@@ -9,8 +9,9 @@ from gpu_actors import checkpoint
 from gpu_actors.gates import formulas
 from gpu_actors.gates.acceptance import Plan, error_ratios
 from gpu_actors.gates.compare import ROUNDOFF, compare, judged, rms, rounded
-from gpu_actors.gates.decoder import Decoder
+from gpu_actors.gates.decoder import Decoder, expected, expected_on
 from gpu_actors.gates.integration import numbers
+from gpu_actors.reference import ReferenceFailure
 from tests.unit.gpu_actors import tiny
 
 
@@ -139,3 +140,18 @@ def test_the_decoder_says_how_far_rounding_takes_a_sequence(tmp_path: Path) -> N
         assert 2**-10 * size < other.rounding < 2**-2 * size
     (shorter,) = Decoder(model, folder, "float32").expected([[5, 9]])
     np.testing.assert_allclose(single[0].logits[:2], shorter.logits, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("family", "dtype"), [("llama", "bfloat16"), ("qwen3", "float32")])
+def test_the_decoder_says_the_same_in_torch_on_a_device(family: str, dtype: str, tmp_path: Path) -> None:
+    folder = tiny.write_checkpoint(tmp_path / family, family)
+    held = tiny.facts(family)
+    facts = held.model_copy(update={"workload": held.workload.model_copy(update={"dtype": dtype})})
+    sequences = [[5, 9, 300, 2, 77, 383, 0], [11]]
+    here, there = expected(facts, folder, sequences), expected_on("cpu", facts, folder, sequences)
+    for one, other in zip(here, there, strict=True):
+        np.testing.assert_allclose(other.logits, one.logits, rtol=0, atol=1e-9 * rms(one.logits))
+        assert other.rounding == pytest.approx(one.rounding, rel=1e-3), "a last bit may round the other way"
+    with pytest.raises(ReferenceFailure, match=r"float64 decoder of .* on cuda"):
+        expected(facts.model_copy(update={"platform": facts.platform.model_copy(update={"accelerator": "cuda"})}),
+                 tmp_path / "nowhere", sequences)  # fmt: skip
