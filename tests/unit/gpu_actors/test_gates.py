@@ -1,10 +1,12 @@
 """The gates' own mathematics: formulas against their definitions, bounds that let rounding through and nothing else."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.verification.checkpoint import SHAPES, write_checkpoint
 from gpu_actors import checkpoint
 from gpu_actors.gates import formulas
 from gpu_actors.gates.acceptance import Plan, error_ratios
@@ -116,6 +118,20 @@ def test_broken_copies_of_a_checkpoint_differ_in_one_thing(tmp_path: Path) -> No
     sizes = [(f / "model.safetensors").stat().st_size for f in (folder, tmp_path / "truncated")]
     assert sizes[1] < sizes[0]
     assert (tmp_path / "truncated" / "config.json").resolve() == (folder / "config.json").resolve()
+
+
+def test_broken_copies_of_several_files_say_in_their_index_what_is_in_them(tmp_path: Path) -> None:
+    folder, tensor = tmp_path / "model", "model.layers.1.mlp.up_proj.weight"
+    write_checkpoint(folder, SHAPES["tiny"], seed=0)
+    checkpoint.renamed(folder, tmp_path / "renamed", tensor)
+    checkpoint.extended(folder, tmp_path / "extended", "model.one_more")
+    names = {}
+    for name in ("model", "renamed", "extended"):
+        index = json.loads((tmp_path / name / "model.safetensors.index.json").read_text())
+        names[name] = set(index["weight_map"])
+        assert names[name] == set(checkpoint.Checkpoint(tmp_path / name).names)
+    assert names["model"] - names["renamed"] == {tensor}
+    assert names["extended"] - names["model"] == {"model.one_more"}
 
 
 def test_tensors_are_read_in_their_own_format(tmp_path: Path) -> None:
