@@ -94,10 +94,12 @@ def renamed(source: Path, target: Path, tensor: str) -> None:
         if f'"{tensor}"'.encode() in header:
             break
     _linked(source, target, path)
-    header = header.replace(f'"{tensor}"'.encode(), f'"{tensor[:-1]}_"'.encode())
+    other = f"{tensor[:-1]}_"
+    header = header.replace(f'"{tensor}"'.encode(), f'"{other}"'.encode())
     with (target / path.name).open("wb") as file:
         file.write(length.to_bytes(8, "little") + header)
         file.truncate(path.stat().st_size)  # a hole: costs no disk
+    _listed(target, {tensor: None, other: path.name})
 
 
 def _linked(source: Path, target: Path, changed: Path | None = None) -> Path:
@@ -124,9 +126,16 @@ def extended(source: Path, target: Path, tensor: str) -> None:
     with (target / last.name).open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         file.truncate(8 + len(text) + end + 4)  # a hole: costs no disk
-    index = target / "model.safetensors.index.json"
+    _listed(target, {tensor: last.name})
+
+
+def _listed(folder: Path, changes: dict[str, str | None]) -> None:
+    """Writes tensor -> file into the index of a checkpoint of several files, None for one that is gone: an index that
+    names what no file holds is another fault than a tensor that is missing."""
+    index = folder / "model.safetensors.index.json"
     if index.exists():
         listed = json.loads(index.read_text(encoding="utf-8"))
-        listed["weight_map"][tensor] = last.name
-        index.unlink()
+        where = listed["weight_map"] | changes
+        listed["weight_map"] = {name: file for name, file in where.items() if file}
+        index.unlink()  # a link to the original
         index.write_text(json.dumps(listed), encoding="utf-8")

@@ -203,9 +203,9 @@ def last_stage(job: VerifyJob) -> str:
 
 def open_tree(subject: Subject, record: Record) -> bool:
     """Makes the tree importable in its process. A process that can't even do that is a failure of the tree."""
-    threads = subject.facts.platform.cores
+    platform = subject.facts.platform
     try:
-        subject.call("open", tree_dir=str(subject.tree_dir), threads=threads)
+        subject.call("open", tree_dir=str(subject.tree_dir), threads=platform.cores, device=platform.accelerator)
     except ChildFailure as failure:
         record.add("open", "L0", "provenance", outcome(failure), 0.0)
     return subject.child.alive

@@ -42,7 +42,7 @@ def stream(prompt: list[int], max_new_tokens: int, ignore_eos: bool, emit: Emit)
 def logits(tokens: list[int], positions: list[int]) -> dict[str, Any]:
     """Teacher-forced logits at some positions, [len(positions), VOCAB], and the arg max at every position."""
     rows = PARTS["engine"].logits(tokens)
-    best = rows.argmax(dim=-1).to(torch.int64).numpy()
+    best = rows.argmax(dim=-1).to(torch.int64).cpu().numpy()
     return {"rows": result(rows[torch.tensor(positions, dtype=torch.int64)]), "best": best, "dtype": str(rows.dtype)}
 
 
@@ -64,7 +64,7 @@ def sample(logits: np.ndarray, body: dict[str, Any] | None, count: int) -> dict[
     """`count` draws from one row of logits, by the sampler that a request body asks for; None: the default one."""
     kind = module("sampler").Sampler
     sampler = kind() if body is None else kind.from_request(body)
-    row = torch.from_numpy(logits)
+    row = torch.from_numpy(logits).to(PARTS["device"])
     return {"tokens": [int(sampler(row)) for _ in range(count)]}
 
 

@@ -72,7 +72,7 @@ def written(layers: int, tokens: list[int], pieces: list[int], step: bool) -> di
     kv = module("cache").KVCache(room)
     rows = kv.keys(0, 1).shape
     for layer in range(layers):
-        blank = torch.full((room, rows[0], rows[2]), UNWRITTEN).to(module("kernels").DTYPE)
+        blank = torch.full((room, rows[0], rows[2]), UNWRITTEN).to(PARTS["device"], module("kernels").DTYPE)
         kv.append(layer, blank, blank, 0)
     start, seen, kept, before = 0, [], True, list[torch.Tensor]()
     for index, length in enumerate(pieces):

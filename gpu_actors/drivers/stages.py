@@ -18,16 +18,17 @@ from . import watch
 
 Arrays = dict[str, np.ndarray]
 PARTS: dict[str, Any] = {}
-"""What is loaded in this process: the package's name, the model, the engine."""
+"""What is loaded in this process: the package's name, the device that it computes on, the model, the engine."""
 
 
-def open_tree(tree_dir: str, threads: int) -> dict[str, Any]:
-    """Makes the folder importable as a package. Nothing of it runs yet."""
+def open_tree(tree_dir: str, threads: int, device: str = "cpu") -> dict[str, Any]:
+    """Makes the folder importable as a package. Nothing of it runs yet. device: where inputs are placed of which a
+    contract says that they lie on the device; the parent names it, whatever the tree says of itself."""
     name = Path(tree_dir).name
     spec = ModuleSpec(name, None, is_package=True)
     spec.submodule_search_locations = [tree_dir]
     sys.modules[name] = module_from_spec(spec)
-    PARTS["package"] = name
+    PARTS["package"], PARTS["device"] = name, device
     for held in watch.CURRENT:
         held.open_tree(tree_dir)
     torch.set_num_threads(threads)
@@ -49,14 +50,14 @@ def setup() -> dict[str, Any]:
 
 
 def compute(array: np.ndarray) -> torch.Tensor:
-    """An input as the engine's compute dtype. The parent has rounded it, so that nothing is lost here."""
-    return torch.from_numpy(array).to(module("kernels").DTYPE)
+    """An input in the engine's compute dtype, on its device. The parent has rounded it: nothing is lost here."""
+    return torch.from_numpy(array).to(PARTS["device"], module("kernels").DTYPE)
 
 
 def result(tensor: Any) -> np.ndarray:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"expected a torch.Tensor, found {type(tensor).__name__}")
-    array: np.ndarray = tensor.detach().to(torch.float32).contiguous().numpy()
+    array: np.ndarray = tensor.detach().to(torch.float32).cpu().contiguous().numpy()
     return array
 
 
@@ -85,7 +86,7 @@ def attention(q: np.ndarray, keys: np.ndarray, values: np.ndarray, start: int, p
     for array in (keys, values):
         buffer = torch.full((array.shape[0], array.shape[1] + poison, array.shape[2]), 1e4)
         buffer[:, : array.shape[1]] = torch.from_numpy(array)
-        held.append(buffer.to(module("kernels").DTYPE)[:, : array.shape[1]])
+        held.append(buffer.to(PARTS["device"], module("kernels").DTYPE)[:, : array.shape[1]])
     return {"y": result(module("kernels").attention(compute(q), held[0], held[1], start))}
 
 

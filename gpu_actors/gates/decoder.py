@@ -3,6 +3,9 @@
 Beside the exact answer it tells how much rounding a sequence makes of itself: the same sequence goes through a second
 time, its activations rounded to the compute dtype after each operator. Some contexts amplify a last bit thousandfold
 (drawn tokens in particular), and no fixed bound is right for these and for the others.
+
+numpy computes it here where the Target's device is the processor. For another device, whose models are too large for
+that, a process of ours computes the same in torch there (drivers/exact.py); a test holds the two together.
 """
 
 from dataclasses import dataclass
@@ -13,12 +16,17 @@ from typing import Any
 import numpy as np
 
 from ckb.errors import UserError
-from ckb.facts import Dtype, ModelFacts
+from ckb.facts import Dtype, Facts, ModelFacts
 from gpu_actors.checkpoint import Checkpoint
+from gpu_actors.child import DRIVERS, Child, ChildFailure
 from gpu_actors.gates import formulas
 from gpu_actors.gates.compare import rms, rounded
+from gpu_actors.reference import ReferenceFailure
+from gpu_actors.sandbox import UNTIMED, Confinement
 
 Array = np.ndarray[Any, np.dtype[Any]]
+EXACT = DRIVERS / "exact.py"
+"""Driver of the same decoder in torch."""
 TABLE = "model.embed_tokens.weight"
 BLOCK = 16_384
 """Rows of the head that are widened to float64 at a time."""
@@ -34,15 +42,44 @@ class Expected:
     """Root mean square error of the worst position when activations are rounded to the compute dtype."""
 
 
+def expected(facts: Facts, checkpoint: Path, sequences: list[list[int]]) -> list[Expected]:
+    """The decoder's word on each sequence. Raises UserError for a model of which it has no formula."""
+    if facts.platform.accelerator == "cpu":
+        return Decoder(facts.model, checkpoint, facts.workload.dtype).expected(sequences)
+    return expected_on(facts.platform.accelerator, facts, checkpoint, sequences)
+
+
+def expected_on(device: str, facts: Facts, checkpoint: Path, sequences: list[list[int]]) -> list[Expected]:
+    """The same by torch on a device, in a process that runs no generated code and so is not confined.
+
+    Raises ReferenceFailure: that it can't answer is no candidate's fault.
+    """
+    refuse_unknown(facts.model)
+    arguments = {"checkpoint": str(checkpoint), "dtype": facts.workload.dtype, "sequences": sequences, "device": device}
+    with Child(EXACT, Confinement(mode="none", environment=UNTIMED), forbidden=()) as child:
+        try:
+            reply = child.call("expected", 600.0, facts=facts.model.model_dump(mode="json"), **arguments)
+        except ChildFailure as failure:
+            what = f"the float64 decoder of {checkpoint} on {device}"
+            raise ReferenceFailure(f"{what}: {failure}\n{failure.trace}") from failure
+    parts = np.split(reply.array("logits"), np.cumsum(list(map(len, sequences)))[:-1])
+    return [Expected(*pair) for pair in zip(parts, reply.value("rounding", list[float]), strict=True)]
+
+
+def refuse_unknown(facts: ModelFacts) -> None:
+    """Raises UserError for a model of which there is no formula here."""
+    if facts.rope_type != "default" or facts.activation != "silu" or facts.sliding_window:
+        raise UserError(
+            f"the model gate has no formula for rope {facts.rope_type!r}, activation {facts.activation!r} and "
+            f"sliding window {facts.sliding_window!r}; it knows default, silu and none"
+        )
+
+
 class Decoder:
     """Teacher-forced logits. Weights stream through layer by layer: one pass serves all sequences, twice each."""
 
     def __init__(self, facts: ModelFacts, checkpoint: Path, dtype: Dtype):
-        if facts.rope_type != "default" or facts.activation != "silu" or facts.sliding_window:
-            raise UserError(
-                f"the model gate has no formula for rope {facts.rope_type!r}, activation {facts.activation!r} and "
-                f"sliding window {facts.sliding_window!r}; it knows default, silu and none"
-            )
+        refuse_unknown(facts)
         self.facts = facts
         self.weights = Checkpoint(checkpoint)
         self._dtype = dtype

@@ -7,9 +7,10 @@ import numpy as np
 
 from benchmarks import prompts
 from gpu_actors import checkpoint
+from gpu_actors.gates import decoder
 from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.compare import Comparison, compare, judged, rms
-from gpu_actors.gates.decoder import Decoder, Expected
+from gpu_actors.gates.decoder import Expected
 from gpu_actors.gates.evidence import Compared, Counted, Faults
 
 BOUND = {"float32": 5e-5, "bfloat16": 0.1}
@@ -77,8 +78,9 @@ def texts(subject: Subject) -> list[list[int]]:
 
 def expected(subject: Subject) -> list[Expected]:
     """The float64 decoder's word on these texts."""
-    decoder = Decoder(subject.facts.model, subject.checkpoint, subject.facts.workload.dtype)
-    return subject.once("expected", lambda: decoder.expected(texts(subject)), ours=True)
+    return subject.once(
+        "expected", lambda: decoder.expected(subject.facts, subject.checkpoint, texts(subject)), ours=True
+    )
 
 
 def prefill(subject: Subject, chunks: Sequence[int] = (), *, reuse: bool = True) -> Array:

@@ -1,7 +1,7 @@
 # ---
 # contract: attention
 # title: torch's scaled dot product over grouped heads
-# applies_to: choice.attention == 'torch'
+# applies_to: platform.accelerator == 'cpu' and choice.attention == 'torch'
 # constants: [HEADS, KV_HEADS, HEAD_DIM]
 # affects: [attention, prefill]
 # ---

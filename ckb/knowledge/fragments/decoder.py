@@ -1,6 +1,7 @@
 # ---
 # contract: decoder
 # title: Pre-norm decoder layers with residual sums
+# applies_to: platform.accelerator == 'cpu'
 # constants: [LAYERS]
 # ---
 import torch

@@ -1,7 +1,7 @@
 # ---
 # contract: kv-cache
 # title: All positions of one head lie together
-# applies_to: choice.kv_layout == 'head_major'
+# applies_to: platform.accelerator == 'cpu' and choice.kv_layout == 'head_major'
 # constants: [LAYERS, KV_HEADS, HEAD_DIM]
 # affects: [attention]
 # ---

@@ -1,7 +1,7 @@
 # ---
 # contract: kv-cache
 # title: All heads of one position lie together
-# applies_to: choice.kv_layout == 'token_major'
+# applies_to: platform.accelerator == 'cpu' and choice.kv_layout == 'token_major'
 # constants: [LAYERS, KV_HEADS, HEAD_DIM]
 # affects: [attention]
 # ---

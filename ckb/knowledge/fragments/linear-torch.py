@@ -1,7 +1,7 @@
 # ---
 # contract: linear
 # title: torch's own matrix product, weights in the compute dtype
-# applies_to: choice.linear == 'torch' and model.weights in ['bf16', 'fp32']
+# applies_to: platform.accelerator == 'cpu' and choice.linear == 'torch' and model.weights in ['bf16', 'fp32']
 # constants: [DTYPE]
 # affects: [linear, head, prefill]
 # ---

@@ -1,7 +1,7 @@
 # ---
 # contract: rope
 # title: Halves rotated by a table of all positions
-# applies_to: model.rope_type == 'default'
+# applies_to: platform.accelerator == 'cpu' and model.rope_type == 'default'
 # constants: [DTYPE, HEAD_DIM, ROPE_THETA, MAX_CONTEXT]
 # ---
 from functools import cache

@@ -1,7 +1,7 @@
 # ---
 # contract: sampler
 # title: Temperature, top-k and top-p
-# applies_to: workload.decoding == 'sample'
+# applies_to: platform.accelerator == 'cpu' and workload.decoding == 'sample'
 # ---
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,7 @@
 # ---
 # contract: setup
 # title: Nothing to compile
-# applies_to: choice.linear == 'torch' and choice.attention == 'torch'
+# applies_to: platform.accelerator == 'cpu' and choice.linear == 'torch' and choice.attention == 'torch'
 # constants: [DTYPE, THREADS]
 # ---
 import torch

@@ -1,6 +1,7 @@
 # ---
 # contract: weights
 # title: Packed matrix by matrix
+# applies_to: platform.accelerator == 'cpu'
 # constants: [LAYERS, HIDDEN, INTERMEDIATE, HEADS, KV_HEADS, HEAD_DIM, VOCAB]
 # ---
 from pathlib import Path

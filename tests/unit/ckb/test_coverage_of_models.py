@@ -230,8 +230,6 @@ def test_tensors_that_differ_in_their_numbers_are_one_gap() -> None:
 def test_a_draft_platform_is_named_in_its_gap() -> None:
     platforms = [row for row in seed()["platforms"] if isinstance(row, Platform)]
     devices: list[tuple[str, dict[str, Any]]] = [
-        ("nvidia-hopper", {"name": "NVIDIA H200", "capability": 9.0}),
-        ("nvidia-hopper", {"name": "NVIDIA GH200 480GB", "capability": 9.0}),
         ("nvidia-ampere", {"name": "NVIDIA A100-SXM4-80GB", "capability": 8.0}),
         ("nvidia-ampere", {"name": "NVIDIA RTX A4000", "capability": 8.6}),
         ("nvidia-ada", {"name": "NVIDIA L40S", "capability": 8.9}),
@@ -250,6 +248,14 @@ def test_a_draft_platform_is_named_in_its_gap() -> None:
         (need,) = (n for n in coverage(target, knowledge(), families(), platforms, []).needs if n.what == "platform")
         assert need.gaps[0].kind == "platform backend"
         assert f"the row {row} describes it and is a draft" in need.gaps[0].detail
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H200", "NVIDIA GH200 480GB"])
+def test_a_platform_that_engines_have_run_on_is_covered(name: str) -> None:
+    platforms = [row for row in seed()["platforms"] if isinstance(row, Platform)]
+    target = facts(accelerator="cuda", name=name, capability=9.0)
+    (need,) = (n for n in coverage(target, knowledge(), families(), platforms, []).needs if n.what == "platform")
+    assert (need.covered_by, need.gaps) == (("nvidia-hopper",), ())
 
 
 def test_the_numbers_of_a_platform_have_a_source() -> None:

@@ -92,7 +92,7 @@ CHANGES: list[tuple[str, str, dict[str, Any]]] = [
     ("contracts", "rope", {"title": "Another title"}),
     ("contracts", "rope", {"text": "One line.\n\n---\n\nAnd another.\n"}),
     ("contracts", "rope", {"order": 70}),
-    ("contracts", "rope", {"requires": ("setup",)}),
+    ("contracts", "rms-norm", {"requires": ("setup",)}),
     ("contracts", "kv-cache", {"decisions": {"kv_layout": ("token_major", "head_major")}}),
     ("contracts", "kv-cache", {"status": "draft"}),
     ("contracts", "kv-cache", {"applies_to": "model.heads > 1"}),
@@ -136,7 +136,7 @@ def replaced(value: Any, path: tuple[str | int, ...]) -> Any:
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         new = {key: replaced(item, path[1:]) if key == path[0] else item for key, item in pairs}
         return new if isinstance(value, dict) else tuple(new.values())
-    return {None: ("N",), "host": "device", "device": "either"}.get(value, f"{value} x")
+    return {None: ("N",), "host": "device", "device": "either", "either": "host"}.get(value, f"{value} x")
 
 
 TYPED = ("requires", "interface", "native", "decisions", "state", "transitions", "error_cases", "failures")

@@ -1,16 +1,19 @@
 """The gates' own mathematics: formulas against their definitions, bounds that let rounding through and nothing else."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.verification.checkpoint import SHAPES, write_checkpoint
 from gpu_actors import checkpoint
 from gpu_actors.gates import formulas
 from gpu_actors.gates.acceptance import Plan, error_ratios
 from gpu_actors.gates.compare import ROUNDOFF, compare, judged, rms, rounded
-from gpu_actors.gates.decoder import Decoder
+from gpu_actors.gates.decoder import Decoder, expected, expected_on
 from gpu_actors.gates.integration import numbers
+from gpu_actors.reference import ReferenceFailure
 from tests.unit.gpu_actors import tiny
 
 
@@ -117,6 +120,20 @@ def test_broken_copies_of_a_checkpoint_differ_in_one_thing(tmp_path: Path) -> No
     assert (tmp_path / "truncated" / "config.json").resolve() == (folder / "config.json").resolve()
 
 
+def test_broken_copies_of_several_files_say_in_their_index_what_is_in_them(tmp_path: Path) -> None:
+    folder, tensor = tmp_path / "model", "model.layers.1.mlp.up_proj.weight"
+    write_checkpoint(folder, SHAPES["tiny"], seed=0)
+    checkpoint.renamed(folder, tmp_path / "renamed", tensor)
+    checkpoint.extended(folder, tmp_path / "extended", "model.one_more")
+    names = {}
+    for name in ("model", "renamed", "extended"):
+        index = json.loads((tmp_path / name / "model.safetensors.index.json").read_text())
+        names[name] = set(index["weight_map"])
+        assert names[name] == set(checkpoint.Checkpoint(tmp_path / name).names)
+    assert names["model"] - names["renamed"] == {tensor}
+    assert names["extended"] - names["model"] == {"model.one_more"}
+
+
 def test_tensors_are_read_in_their_own_format(tmp_path: Path) -> None:
     folder = tiny.write_checkpoint(tmp_path / "model", "llama")
     held = checkpoint.Checkpoint(folder)
@@ -139,3 +156,18 @@ def test_the_decoder_says_how_far_rounding_takes_a_sequence(tmp_path: Path) -> N
         assert 2**-10 * size < other.rounding < 2**-2 * size
     (shorter,) = Decoder(model, folder, "float32").expected([[5, 9]])
     np.testing.assert_allclose(single[0].logits[:2], shorter.logits, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("family", "dtype"), [("llama", "bfloat16"), ("qwen3", "float32")])
+def test_the_decoder_says_the_same_in_torch_on_a_device(family: str, dtype: str, tmp_path: Path) -> None:
+    folder = tiny.write_checkpoint(tmp_path / family, family)
+    held = tiny.facts(family)
+    facts = held.model_copy(update={"workload": held.workload.model_copy(update={"dtype": dtype})})
+    sequences = [[5, 9, 300, 2, 77, 383, 0], [11]]
+    here, there = expected(facts, folder, sequences), expected_on("cpu", facts, folder, sequences)
+    for one, other in zip(here, there, strict=True):
+        np.testing.assert_allclose(other.logits, one.logits, rtol=0, atol=1e-9 * rms(one.logits))
+        assert other.rounding == pytest.approx(one.rounding, rel=1e-3), "a last bit may round the other way"
+    with pytest.raises(ReferenceFailure, match=r"float64 decoder of .* on cuda"):
+        expected(facts.model_copy(update={"platform": facts.platform.model_copy(update={"accelerator": "cuda"})}),
+                 tmp_path / "nowhere", sequences)  # fmt: skip

@@ -77,6 +77,16 @@ def test_without_a_compiler_the_native_contracts_are_no_part_of_the_plan(store: 
     assert "cpp-vectors" not in small.contract_ids
 
 
+def test_a_plan_for_a_device_compiles_nothing_for_the_processor(store: Store, checkpoint: Path) -> None:
+    """The compiler that is there is the processor's: its products and its compiled step are no option on a device."""
+    device = {"accelerator": "cuda", "name": "NVIDIA H200", "architecture": "sm_90", "capability": 9.0}
+    here = PLATFORM.model_copy(update=device)
+    made = make_plan(target(checkpoint, hardware={"accelerator": "cuda"}), store, here, measure)
+    assert not {"linear", "attention", "step"} & made.space.keys()
+    assert made.space["kv_layout"] == ("head_major", "token_major")
+    assert not {"cpp-vectors", "weight-format", "decode-vectors"} & set(made.contract_ids)
+
+
 def test_a_plan_survives_json_with_its_hash_and_notices_a_change(plan: Plan) -> None:
     again = Plan.model_validate_json(plan.model_dump_json(indent=1))
     assert again == plan

@@ -1,0 +1,16 @@
+"""A composed engine on a real device: the whole gate set on a small checkpoint. The large one is a script's:
+benchmarks/verification/run_h200.py."""
+
+from pathlib import Path
+
+from benchmarks.verification.edits import EDITS
+from benchmarks.verification.run_h200 import Bench
+
+
+def test_an_engine_on_the_device_passes_every_gate_and_a_wrong_one_is_rejected(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "work", tmp_path / "out", "tiny", "cuda", commit="")
+    bench.checkpoint()
+    right = bench.judge("engine", seed=1)
+    assert right.passed, [f"{gate.gate}: {gate.summary}" for gate in right.gates if gate.status != "PASS"]
+    wrong = bench.judge(next(iter(EDITS)), seed=2)
+    assert wrong.rejected_by == "rope"
