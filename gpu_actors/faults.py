@@ -23,6 +23,8 @@ from gpu_actors.gates.compare import rms
 from gpu_actors.gates.decoder import Decoder
 
 Array = np.ndarray[Any, np.dtype[Any]]
+MOST_REPEATS = 0.2
+"""Share of positions that may say their own token again: greedy text that stays on one token shows no fault."""
 LEAST_OUTSIDE = 0.7
 """Share of positions whose best token rounding alone must not be able to change."""
 TEXTS = (96, 64, 40)
@@ -173,6 +175,8 @@ class Measures(Frozen):
     tokens: int
     entropy: float
     """Median over layers, heads and positions of attention's entropy over the logarithm of what it may see."""
+    repeats: float
+    """Share of positions whose best token is the one that was just read."""
     outside: dict[Dtype, float]
     """Compute dtype -> share of positions whose best logit leads by more than the tie band of that dtype."""
     effects: tuple[Effect, ...] = Field(min_length=10)
@@ -201,11 +205,16 @@ def measured(folder: Path, facts: ModelFacts, entropy: float) -> Measures:
         if outside[dtype] < LEAST_OUTSIDE:
             raise UserError(f"{folder}: {outside[dtype]:.0%} of the positions lie outside the tie band of {dtype}, at "
                             f"least {LEAST_OUTSIDE:.0%} must: use another seed, or less sharpness")  # fmt: skip
+    repeats = float((right.argmax(-1) == np.concatenate(asked)).mean())
+    if repeats > MOST_REPEATS:
+        raise UserError(
+            f"{folder}: {repeats:.0%} of the positions repeat their own token, at most {MOST_REPEATS:.0%} may"
+        )
     effects = tuple(
         effect(name, right, FaultyDecoder(facts, folder, "float32", other).logits(asked))
         for name, other in standard(facts).items()
     )
-    return Measures(tokens=len(right), entropy=entropy, outside=outside, effects=effects)
+    return Measures(tokens=len(right), entropy=entropy, repeats=repeats, outside=outside, effects=effects)
 
 
 def effect(fault: str, right: Array, wrong: Array) -> Effect:

@@ -3,17 +3,19 @@
 Writes a checkpoint with random weights on which faults show, and a record beside it that says how much they show.
 
 Plain random weights hide what an engine does wrong: attention is nearly uniform, so that a wrong position, theta or
-window hardly changes anything; activations are far from eps; and logits lie so close together that rounding decides
-the order of half of them. So queries and keys are scaled until attention is sharp, embeddings have the size of the
-root of eps, and rows of the output projection differ in length as those of trained models do. Tensors are drawn and
-written block by block: a checkpoint of 16 GB needs no memory.
+window hardly changes anything; activations are far from eps; logits lie so close together that rounding decides the
+order of half of them; texts never end; and where the embedding is the head too, every position says its own token
+again. So queries and keys are scaled until attention is sharp, embeddings have the size of the root of eps, rows of the
+output projection differ in length as those of trained models do, the end token's is longer, and half of the final
+norm's weights are negative under a tied head. Tensors are drawn and written block by block: a checkpoint of 16 GB needs
+no memory.
 """
 
 import json
 import math
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
 
@@ -83,6 +85,10 @@ class Tensor:
     mean: float = 0.0
     lengths: float = 0.0
     """Spread of the logarithm of the rows' lengths."""
+    first: float = 1.0
+    """Factor on the first row, which is the end token's: texts must end now and then."""
+    signs: bool = False
+    """Half of the values, drawn, are negative."""
 
 
 def facts_of(family: Family, size: str = "4-layer", weights: Literal["fp32", "bf16"] = "fp32") -> ModelFacts:
@@ -108,14 +114,18 @@ def tensors(m: ModelFacts, sharpness: float) -> Iterator[Tensor]:
     wide, narrow = m.heads * m.head_dim, m.kv_heads * m.head_dim
     sharp, norms = (1.0, sharpness) if m.qk_norm else (sharpness, 1.0)
 
-    def matrix(name: str, rows: int, columns: int, scale: float = 1.0, lengths: float = 0.0) -> Tensor:
-        return Tensor(name, (rows, columns), scale * columns**-0.5, lengths=lengths)
+    def matrix(name: str, rows: int, columns: int, scale: float = 1.0) -> Tensor:
+        return Tensor(name, (rows, columns), scale * columns**-0.5)
+
+    def head(tensor: Tensor) -> Tensor:
+        return replace(tensor, lengths=0.4, first=3.0)
 
     def norm(name: str, size: int, mean: float = 1.0) -> Tensor:
         return Tensor(name, (size,), 0.2 * mean, mean)
 
     table = small * math.sqrt(m.hidden)
-    yield matrix("model.embed_tokens.weight", m.vocab, m.hidden, table, lengths=0.4 if m.tied_head else 0.0)
+    embedding = matrix("model.embed_tokens.weight", m.vocab, m.hidden, table)
+    yield head(embedding) if m.tied_head else embedding
     for layer in (f"model.layers.{i}." for i in range(m.layers)):
         yield norm(f"{layer}input_layernorm.weight", m.hidden)
         yield matrix(f"{layer}self_attn.q_proj.weight", wide, m.hidden, sharp)
@@ -129,9 +139,10 @@ def tensors(m: ModelFacts, sharpness: float) -> Iterator[Tensor]:
         yield matrix(f"{layer}mlp.gate_proj.weight", m.intermediate, m.hidden)
         yield matrix(f"{layer}mlp.up_proj.weight", m.intermediate, m.hidden)
         yield matrix(f"{layer}mlp.down_proj.weight", m.hidden, m.intermediate, added)
-    yield norm("model.norm.weight", m.hidden, 3.0 / table if m.tied_head else 1.0)
+    # of a token's own embedding, which is in its hidden state, signs leave nothing in its logit: otherwise it would win
+    yield replace(norm("model.norm.weight", m.hidden, 3.0 / table if m.tied_head else 1.0), signs=m.tied_head)
     if not m.tied_head:
-        yield matrix("lm_head.weight", m.vocab, m.hidden, 3.0, lengths=0.4)
+        yield head(matrix("lm_head.weight", m.vocab, m.hidden, 3.0))
 
 
 def write(folder: Path, facts: ModelFacts, *, seed: int = 0, sharpness: float = 0.0, measure: bool = False) -> Seeded:
@@ -228,7 +239,11 @@ def write_blocks(file: BinaryIO, tensor: Tensor, seed: int, *, half: bool) -> No
         values = rng.standard_normal((count, columns), dtype=np.float32) * np.float32(tensor.spread)
         if tensor.lengths:
             values *= np.exp(tensor.lengths * rng.standard_normal((count, 1), dtype=np.float32))
+        if not start:
+            values[0] *= np.float32(tensor.first)
         values += np.float32(tensor.mean)
+        if tensor.signs:
+            values *= rng.choice(np.array([-1.0, 1.0], np.float32), values.shape)
         if half:
             bits = rounded(values, "bf16").astype(np.float32).view(np.uint32)
             file.write((bits >> 16).astype(np.uint16).tobytes())

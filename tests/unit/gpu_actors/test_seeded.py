@@ -38,6 +38,7 @@ def test_a_seeded_checkpoint_is_sharp_and_every_standard_fault_shows_on_it(
     assert held is not None
     assert 0 < held.entropy <= 0.5
     assert held.entropy == pytest.approx(attention_entropy(written[family], seeded.facts_of(family)))
+    assert held.repeats < 0.1
     assert set(held.outside) == {"float32", "bfloat16"}
     assert min(held.outside.values()) >= LEAST_OUTSIDE
     assert len(held.effects) == 10
