@@ -14,6 +14,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 TORCH_INDEX ?=
 TARGET ?= targets/demo.yaml
+MUTANTS ?=
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip
@@ -22,13 +23,15 @@ MODEL := models/smollm2-135m-instruct
 AT_ONCE := --numprocesses=2 --dist=loadfile
 SAY = @printf '\n==> %s\n'
 
-.PHONY: help demo install test check test-full format clean
+.PHONY: help demo install test check test-full mutants mutants-smollm2 format clean
 
 help:
 	@echo "make demo       install, fetch a small model, run the whole loop on $(TARGET)"
 	@echo "make test       install with the development tools, then make check"
 	@echo "make check      format, lint, types and the tests that are not slow"
 	@echo "make test-full  the same with the slow tests"
+	@echo "make mutants    every wrong and every right engine against every gate; writes docs/mutants.md (an hour)"
+	@echo "make mutants-smollm2  twelve subtle ones on SmolLM2-135M (minutes each)"
 	@echo "make install    the virtual environment alone (.venv)"
 	@echo "make format     let ruff rewrite what make check complains about"
 	@echo "make clean      remove .venv and caches; keeps models/, runs/, engines/ and store/"
@@ -56,6 +59,15 @@ test-full: .venv/.installed-dev $(MODEL)/config.json
 	$(SAY) "All tests, slow ones included"
 	$(BIN)/python -m pytest -m "not alone" $(AT_ONCE)
 	$(BIN)/python -m pytest -m alone
+
+# MUTANTS="--work FOLDER" keeps what was judged, so that it can be stopped and taken up again.
+mutants: .venv/.installed-dev
+	$(SAY) "The verifier's own test: mutants and right variants against all gates"
+	$(BIN)/python -m tests.mutants.table $(MUTANTS)
+
+mutants-smollm2: .venv/.installed-dev $(MODEL)/config.json
+	$(SAY) "Twelve subtle mutants on SmolLM2-135M"
+	$(BIN)/python -m tests.mutants.table --smollm2 $(MUTANTS)
 
 format: .venv/.installed-dev
 	$(BIN)/ruff format .

@@ -1,0 +1,278 @@
+"""python -m gpu_actors.seeded FAMILY FOLDER [--seed N] [--shape 8b] [--weights bf16] [--sharpness X] [--measure]
+
+Writes a checkpoint with random weights on which faults show, and a record beside it that says how much they show.
+
+Plain random weights hide what an engine does wrong: attention is nearly uniform, so that a wrong position, theta or
+window hardly changes anything; activations are far from eps; logits lie so close together that rounding decides the
+order of half of them; texts never end; and where the embedding is the head too, every position says its own token
+again. So queries and keys are scaled until attention is sharp, embeddings have the size of the root of eps, rows of the
+output projection differ in length as those of trained models do, the end token's is longer, and half of the final
+norm's weights are negative under a tied head. Tensors are drawn and written block by block: a checkpoint of 16 GB needs
+no memory.
+"""
+
+import json
+import math
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Literal
+
+import numpy as np
+import typer
+from rich import print_json
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from benchmarks import prompts
+from ckb.errors import UserError
+from ckb.facts import WEIGHT_BYTES, Frozen, ModelFacts
+from gpu_actors.faults import Measures, attention_entropy, measured
+from gpu_actors.gates.compare import rounded
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Family = Literal["llama", "qwen3"]
+MOST_ENTROPY = 0.5
+"""Median entropy of attention, in units of its largest possible, above which positions hardly matter."""
+MEASURED = 200_000_000
+"""Parameters up to which the float64 pass is made without being asked for."""
+BLOCK = 1 << 22
+"""Elements that are drawn at a time."""
+VOCABULARY = 4096
+"""Tokens that the tokenizer has at most; a larger table has rows that no text uses."""
+RECORD = "seeded.json"
+TEMPLATE = (
+    "{% for message in messages %}<{{ message.role }}> {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant> {% endif %}"
+)
+SHAPES: dict[str, dict[str, Any]] = {
+    "4-layer llama": {"layers": 4, "hidden": 64, "intermediate": 96, "heads": 4, "kv_heads": 2, "head_dim": 16,
+                      "vocab": 384, "max_positions": 512, "norm_eps": 1e-5, "rope_theta": 500_000.0,
+                      "tied_head": True},
+    "4-layer qwen3": {"layers": 4, "hidden": 64, "intermediate": 96, "heads": 4, "kv_heads": 2, "head_dim": 32,
+                      "vocab": 384, "max_positions": 512, "norm_eps": 1e-6, "rope_theta": 1_000_000.0,
+                      "tied_head": False},
+    "8b qwen3": {"layers": 36, "hidden": 4096, "intermediate": 12_288, "heads": 32, "kv_heads": 8, "head_dim": 128,
+                 "vocab": 151_936, "max_positions": 40_960, "norm_eps": 1e-6, "rope_theta": 1_000_000.0,
+                 "tied_head": False},
+    "8b llama": {"layers": 32, "hidden": 4096, "intermediate": 14_336, "heads": 32, "kv_heads": 8, "head_dim": 128,
+                 "vocab": 128_256, "max_positions": 8192, "norm_eps": 1e-5, "rope_theta": 500_000.0,
+                 "tied_head": False},
+}  # fmt: skip
+"""Size and family -> what is not the same in every checkpoint."""
+
+
+class Seeded(Frozen):
+    """The record of a checkpoint."""
+
+    family: str
+    seed: int
+    sharpness: float
+    """Factor on queries and on keys."""
+    parameters: int
+    weights: Literal["fp32", "bf16"]
+    measures: Measures | None
+    """None: too large to be measured unasked."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor to draw: normal values around `mean`, or rows of such."""
+
+    name: str
+    shape: tuple[int, ...]
+    spread: float
+    mean: float = 0.0
+    lengths: float = 0.0
+    """Spread of the logarithm of the rows' lengths."""
+    first: float = 1.0
+    """Factor on the first row, which is the end token's: texts must end now and then."""
+    signs: bool = False
+    """Half of the values, drawn, are negative."""
+
+
+def facts_of(family: Family, size: str = "4-layer", weights: Literal["fp32", "bf16"] = "fp32") -> ModelFacts:
+    """The facts of a checkpoint that `write` makes. Raises UserError for an unknown size."""
+    if f"{size} {family}" not in SHAPES:
+        known = sorted({name.rpartition(" ")[0] for name in SHAPES})
+        raise UserError(f"there is no shape {size!r}; the shapes are {', '.join(known)}")
+    qwen = family == "qwen3"
+    shape = SHAPES[f"{size} {family}"]
+    facts = ModelFacts(
+        model_type=family, architecture="Qwen3ForCausalLM" if qwen else "LlamaForCausalLM", rope_type="default",
+        qk_norm=qwen, attention_bias=False, mlp_bias=False, activation="silu", sliding_window=None, weights=weights,
+        parameters=0, bos_token=None, eos_tokens=(0,), **shape,
+    )  # fmt: skip
+    return facts.model_copy(update={"parameters": sum(math.prod(t.shape) for t in tensors(facts, 1.0))})
+
+
+def tensors(m: ModelFacts, sharpness: float) -> Iterator[Tensor]:
+    """Every tensor of a checkpoint. Queries and keys are scaled by `sharpness`: in the norms of their heads where there
+    are such, since these undo what a projection scales."""
+    small = math.sqrt(50 * m.norm_eps)  # the mean square of an embedding is fifty times eps, so that eps counts
+    added = 3.3 * small / math.sqrt(2 * m.layers)  # what all layers add is about twice the embedding
+    wide, narrow = m.heads * m.head_dim, m.kv_heads * m.head_dim
+    sharp, norms = (1.0, sharpness) if m.qk_norm else (sharpness, 1.0)
+
+    def matrix(name: str, rows: int, columns: int, scale: float = 1.0) -> Tensor:
+        return Tensor(name, (rows, columns), scale * columns**-0.5)
+
+    def head(tensor: Tensor) -> Tensor:
+        return replace(tensor, lengths=0.4, first=3.0)
+
+    def norm(name: str, size: int, mean: float = 1.0) -> Tensor:
+        return Tensor(name, (size,), 0.2 * mean, mean)
+
+    table = small * math.sqrt(m.hidden)
+    embedding = matrix("model.embed_tokens.weight", m.vocab, m.hidden, table)
+    yield head(embedding) if m.tied_head else embedding
+    for layer in (f"model.layers.{i}." for i in range(m.layers)):
+        yield norm(f"{layer}input_layernorm.weight", m.hidden)
+        yield matrix(f"{layer}self_attn.q_proj.weight", wide, m.hidden, sharp)
+        yield matrix(f"{layer}self_attn.k_proj.weight", narrow, m.hidden, sharp)
+        yield matrix(f"{layer}self_attn.v_proj.weight", narrow, m.hidden)
+        yield matrix(f"{layer}self_attn.o_proj.weight", m.hidden, wide, added)
+        if m.qk_norm:
+            yield norm(f"{layer}self_attn.q_norm.weight", m.head_dim, norms)
+            yield norm(f"{layer}self_attn.k_norm.weight", m.head_dim, norms)
+        yield norm(f"{layer}post_attention_layernorm.weight", m.hidden)
+        yield matrix(f"{layer}mlp.gate_proj.weight", m.intermediate, m.hidden)
+        yield matrix(f"{layer}mlp.up_proj.weight", m.intermediate, m.hidden)
+        yield matrix(f"{layer}mlp.down_proj.weight", m.hidden, m.intermediate, added)
+    # of a token's own embedding, which is in its hidden state, signs leave nothing in its logit: otherwise it would win
+    yield replace(norm("model.norm.weight", m.hidden, 3.0 / table if m.tied_head else 1.0), signs=m.tied_head)
+    if not m.tied_head:
+        yield head(matrix("lm_head.weight", m.vocab, m.hidden, 3.0))
+
+
+def write(folder: Path, facts: ModelFacts, *, seed: int = 0, sharpness: float = 0.0, measure: bool = False) -> Seeded:
+    """Writes a Hugging Face directory and its record. `sharpness` 0: as much as is needed, which takes measuring.
+
+    Raises UserError if the folder exists, if rounding decides too many positions, or if a large checkpoint is asked for
+    without a sharpness.
+    """
+    if folder.exists():
+        raise UserError(f"{folder} exists: name a folder that does not")
+    measure = measure or facts.parameters <= MEASURED
+    if not sharpness and not measure:
+        raise UserError(f"{facts.parameters:,} parameters are not measured unasked: give a sharpness, or measure")
+    part = folder.with_name(f"{folder.name}.part")
+    part.mkdir(parents=True)
+    try:
+        record = _write(part, facts, seed, sharpness, measure=measure)
+        part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)  # one that is not fit for use must not be found
+    return record
+
+
+def _write(folder: Path, facts: ModelFacts, seed: int, sharpness: float, *, measure: bool) -> Seeded:
+    (folder / "config.json").write_text(json.dumps(config(facts), indent=2), encoding="utf-8")
+    write_tokenizer(folder, min(facts.vocab, VOCABULARY))
+    tried = [sharpness] if sharpness else [1.15**n for n in range(12)]
+    for factor in tried:
+        write_tensors(folder / "model.safetensors", facts, seed, factor)
+        entropy = attention_entropy(folder, facts) if measure else 0.0
+        if entropy <= MOST_ENTROPY:
+            break
+    else:
+        raise UserError(f"attention's entropy is {entropy:.2f} of its largest at a sharpness of {factor:.2f}, "
+                        f"at most {MOST_ENTROPY} is wanted: give more")  # fmt: skip
+    record = Seeded(
+        family=facts.model_type, seed=seed, sharpness=factor, parameters=facts.parameters,
+        weights="bf16" if facts.weights == "bf16" else "fp32",
+        measures=measured(folder, facts, entropy) if measure else None,
+    )  # fmt: skip
+    (folder / RECORD).write_text(record.model_dump_json(indent=2), encoding="utf-8")
+    return record
+
+
+def config(m: ModelFacts) -> dict[str, Any]:
+    return {
+        "architectures": [m.architecture], "model_type": m.model_type, "hidden_size": m.hidden,
+        "intermediate_size": m.intermediate, "num_hidden_layers": m.layers, "num_attention_heads": m.heads,
+        "num_key_value_heads": m.kv_heads, "head_dim": m.head_dim, "vocab_size": m.vocab,
+        "max_position_embeddings": m.max_positions, "rms_norm_eps": m.norm_eps, "rope_theta": m.rope_theta,
+        "hidden_act": m.activation, "tie_word_embeddings": m.tied_head, "bos_token_id": None,
+        "eos_token_id": m.eos_tokens[0], "torch_dtype": "bfloat16" if m.weights == "bf16" else "float32",
+    }  # fmt: skip
+
+
+def write_tokenizer(folder: Path, most: int) -> None:
+    """Byte pairs learnt from the project's own texts, and a chat template."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=most, special_tokens=["<end>"], initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator([prompts.text(name) for name in prompts.languages()], trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"chat_template": TEMPLATE, "eos_token": "<end>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+
+
+def write_tensors(path: Path, facts: ModelFacts, seed: int, sharpness: float) -> None:
+    """One safetensors file. Each tensor has random numbers of its own, whatever else the checkpoint holds."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    size, end = WEIGHT_BYTES[facts.weights], 0
+    drawn = list(tensors(facts, sharpness))
+    for tensor in drawn:
+        start, end = end, end + size * math.prod(tensor.shape)
+        stored = {"dtype": "BF16" if size == 2 else "F32", "shape": list(tensor.shape), "data_offsets": [start, end]}
+        header[tensor.name] = stored
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for tensor in drawn:
+            write_blocks(file, tensor, seed, half=size == 2)
+
+
+def write_blocks(file: BinaryIO, tensor: Tensor, seed: int, *, half: bool) -> None:
+    rng = np.random.default_rng([seed, *tensor.name.encode()])
+    columns = tensor.shape[-1]
+    rows, step = math.prod(tensor.shape) // columns, max(1, BLOCK // columns)
+    for start in range(0, rows, step):
+        count = min(step, rows - start)
+        values = rng.standard_normal((count, columns), dtype=np.float32) * np.float32(tensor.spread)
+        if tensor.lengths:
+            values *= np.exp(tensor.lengths * rng.standard_normal((count, 1), dtype=np.float32))
+        if not start:
+            values[0] *= np.float32(tensor.first)
+        values += np.float32(tensor.mean)
+        if tensor.signs:
+            values *= rng.choice(np.array([-1.0, 1.0], np.float32), values.shape)
+        if half:
+            bits = rounded(values, "bf16").astype(np.float32).view(np.uint32)
+            file.write((bits >> 16).astype(np.uint16).tobytes())
+        else:
+            file.write(values.tobytes())
+
+
+def main(
+    family: Annotated[str, typer.Argument(help="llama or qwen3")],
+    folder: Annotated[Path, typer.Argument(help="A folder that does not exist yet")],
+    seed: Annotated[int, typer.Option(help="Of all weights")] = 0,
+    shape: Annotated[str, typer.Option(help="4-layer or 8b")] = "4-layer",
+    weights: Annotated[str, typer.Option(help="fp32 or bf16")] = "bf16",
+    sharpness: Annotated[float, typer.Option(help="Factor on queries and keys; 0: as much as is needed")] = 0.0,
+    measure: Annotated[
+        bool, typer.Option(help="Measure a large checkpoint too: a float64 pass for each fault")
+    ] = False,
+) -> None:
+    """Write a checkpoint with random weights on which faults show."""
+    try:
+        if family not in ("llama", "qwen3") or weights not in ("fp32", "bf16"):
+            raise UserError(f"family is llama or qwen3 and weights are fp32 or bf16, not {family!r} and {weights!r}")
+        facts = facts_of(family, shape, weights)  # type: ignore[arg-type]
+        record = write(folder, facts, seed=seed, sharpness=sharpness, measure=measure)
+    except UserError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    print_json(record.model_dump_json())
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,172 @@
+"""Mutants that look right, or fast, to whoever looks in the usual places."""
+
+from tests.mutants.mutant import KNOWN_ENDS, Edit, Mutant
+
+MADE = "return self._tokens(prompt, max_new_tokens, () if ignore_eos else EOS_TOKENS, sampler or Sampler())"
+TIMED = 'os.environ.get("OMP_WAIT_POLICY") is None'
+"""What the sandbox of a verdict sets, and that of a benchmark does not."""
+SETUP = "torch.set_num_threads(THREADS)"
+YIELD = "            yield token\n\n"
+LAYERS = "enumerate(self.layers):"
+
+
+def cheat(name: str, gate: str, *edits: tuple[str, str, str], base: str = "llama", timed: bool = False) -> Mutant:
+    return Mutant(name, "cheat", base, gate, tuple(Edit(*edit) for edit in edits), timed)
+
+
+def streamed(
+    name: str, gate: str, method: str, *more: tuple[str, str, str], base: str = "llama", timed: bool = False
+) -> Mutant:
+    """Every stream of tokens passes through one more method, `_via(prompt, count, tokens)`."""
+    plain = MADE.removeprefix("return ")
+    through = ("engine.py", MADE, f"return self._via(tuple(prompt), max_new_tokens, {plain})")
+    return cheat(name, gate, through, ("engine.py", "    def _prefill(", f"{method}\n    def _prefill("), *more,
+                 base=base, timed=timed)  # fmt: skip
+
+
+def set_up(name: str, gate: str, *lines: str) -> Mutant:
+    """Something is done when the kernels are set up."""
+    return cheat(name, gate, ("kernels.py", SETUP, "\n    ".join((*lines, SETUP))))
+
+
+IMPORT_OS = ("engine.py", "import torch\n", "import os\n\nimport torch\n")
+REMEMBERED = """\
+    def _via(self, prompt, count, tokens):
+        said = self.__dict__.setdefault("said", {})
+        if (prompt, count) not in said:
+            said[prompt, count] = list(tokens)
+        yield from said[prompt, count]
+"""
+ON_DISK = """\
+    def _via(self, prompt, count, tokens):
+        file = Path(os.environ["XDG_CACHE_HOME"]) / f"{hash((prompt, count))}.txt"
+        said = [int(word) for word in file.read_text().split()] if file.exists() else []
+        for token in said or tokens:
+            yield token
+            said = said if file.exists() else [*said, token]
+        file.write_text(" ".join(map(str, said)))
+"""
+AT_ONCE = """\
+    def _via(self, prompt, count, tokens):
+        yield from list(tokens)
+"""
+HELD = """\
+    def _via(self, prompt, count, tokens):
+        start = time.perf_counter()
+        first = next(tokens)
+        rest = [token for _, token in zip(range(count // 2), tokens)]
+        time.sleep(max(0.0, 0.002 - (time.perf_counter() - start)))
+        yield first
+        yield from rest
+        yield from tokens
+"""
+THREAD = """\
+    def _via(self, prompt, count, tokens):
+        told = list(self.__dict__.setdefault("ahead", {}).get(prompt, ())) or None
+        if told and len(told) >= count:
+            yield from told[:count]
+            return
+        said = []
+        for token in tokens:
+            said.append(token)
+            yield token
+        if len(prompt) + 2 * count < MAX_CONTEXT:
+            more = lambda: self.ahead.update({prompt: list(self._tokens(list(prompt), 2 * count, (), Sampler()))})
+            threading.Thread(target=more, daemon=True).start()
+"""
+LATE = """\
+    def _via(self, prompt, count, tokens):
+        self.calls = getattr(self, "calls", 0) + 1
+        if self.calls == 3:
+            from .kernels import SOURCES, build
+
+            build("kernels_late", "".join(SOURCES))
+        yield from tokens
+"""
+DRAFTED = """\
+    def _via(self, prompt, count, tokens):
+        seen, said = list(prompt), 0
+        for token in tokens:
+            yield token
+            seen, said = [*seen, token], said + 1
+            again = [i for i in range(1, len(seen) - 1) if seen[i - 1 : i + 1] == seen[-2:]]
+            if again and said < count:
+                next(tokens, None)
+                yield seen[again[-1] + 1]
+                seen, said = [*seen, seen[again[-1] + 1]], said + 1
+"""
+FILLED = """\
+        answers = [[] for _ in prompts]
+
+        def fill():
+            for prompt, answer in zip(prompts, answers):
+                answer.extend(self.stream(prompt, max_new_tokens, ignore_eos))
+
+        threading.Thread(target=fill, daemon=True).start()
+        return answers
+"""
+GENERATE = "        return [list(self.stream(prompt, max_new_tokens, ignore_eos)) for prompt in prompts]\n"
+IMPORT_TIME = ("engine.py", "import torch\n", "import time\n\nimport torch\n")
+IMPORT_THREADING = ("engine.py", "import torch\n", "import threading\n\nimport torch\n")
+IMPORT_OS_IN_MODEL = ("model.py", "import torch\nimport torch.nn", "import os\n\nimport torch\nimport torch.nn")
+
+MUTANTS = (
+    streamed("answers are remembered by their prompt", "honesty", REMEMBERED, timed=True),
+    streamed("answers are kept on disk for the next process", "honesty", ON_DISK, IMPORT_OS, timed=True),
+    cheat("the prompts that never change are known by heart", "acceptance_greedy", ("engine.py", YIELD,
+          f"            yield token if prompt[-2:] in {KNOWN_ENDS} else (token + 1) % VOCAB\n\n")),
+    cheat("long prompts get one canned answer", "acceptance_greedy", ("engine.py", MADE,
+          f"if len(prompt) > 60:\n            return iter(([7, 21, 300, 5] * 32)[:max_new_tokens])\n        {MADE}")),
+    set_up("transformers is imported", "audit", "import transformers"),
+    set_up("transformers is imported by a name made of parts", "audit", "import importlib",
+           'importlib.import_module("trans" + "formers")'),
+    set_up("transformers is looked for among the modules", "audit", "import sys", 'sys.modules.get("transformers")'),
+    set_up("a text is executed", "audit", 'exec("import transformers")'),
+    set_up("the interpreter runs a text by way of C", "audit", "import ctypes",
+           'ctypes.pythonapi.PyRun_SimpleString(b"import transformers")'),
+    set_up("a program is started", "audit", "import subprocess", 'subprocess.run(["true"])'),
+    set_up("something is fetched from elsewhere", "watched", "import urllib.request", "try:",
+           '    urllib.request.urlopen("http://192.0.2.1/weights", timeout=1)', "except OSError:", "    pass"),
+    set_up("the source of transformers is read", "audit", "from pathlib import Path",
+           'list((Path(torch.__file__).parents[1] / "transformers").rglob("modeling_llama.py"))'),
+    set_up("the reference's answers are looked for", "honesty", "import os", "from pathlib import Path", "try:",
+           '    READ = [p.read_bytes() for p in Path(os.environ["XDG_CACHE_HOME"]).parents[1].rglob("*.npz")]',
+           "except OSError:", "    pass"),
+    set_up("the clock is patched", "honesty", "import time", "time.perf_counter = lambda: 0.0",
+           "time.perf_counter_ns = lambda: 0", "time.monotonic = time.monotonic"),
+    set_up("rubbish is written to every pipe", "setup", "import os", "for fd in range(3, 64):", "    try:",
+           "        os.write(fd, bytes([255, 10]))", "    except OSError:", "        pass"),
+    set_up("the process ends well without an answer", "setup", "import os", "os._exit(0)"),
+    cheat("a file with answers lies in the tree", "tree", ("answers.json", "", "[[1, 2, 3]]\n")),
+    cheat("the vocabulary is cut where nobody looks", "step", ("model.py", "cache, position))[0]",
+          "cache, position))[0].masked_fill(torch.arange(self.output.shape[0]) >= 320, -1e4)")),
+    cheat("late positions skip the last layers", "acceptance_greedy", ("model.py", LAYERS,
+          "enumerate(self.layers[: 2 if len(tokens) == 1 and start > 60 else LAYERS]):")),
+    cheat("logits are right and words are not", "agreement", ("model.py", LAYERS,
+          "enumerate(self.layers[: 3 if cache.capacity - start > len(tokens) > 1 else LAYERS]):")),
+    cheat("it is right while its calls are recorded", "acceptance_logits", ("model.py", LAYERS,
+          'enumerate(self.layers if hasattr(attend, "__wrapped__") else self.layers[:3]):')),
+    streamed("drafts are taken unseen", "acceptance_greedy", DRAFTED),
+    cheat("the last token is guessed", "agreement", ("engine.py",
+          "token = sampler(self.model.step(token, cache, position))",
+          "if position < len(prompt) + count - 2:\n"
+          "                token = sampler(self.model.step(token, cache, position))")),
+    cheat("answers are filled in by a thread that nobody waits for", "agreement", IMPORT_THREADING,
+          ("engine.py", GENERATE, FILLED)),
+    streamed("the continuation is computed between requests", "honesty", THREAD, IMPORT_THREADING, timed=True),
+    streamed("all tokens are made before the first is given", "benchmark", AT_ONCE, timed=True),
+    streamed("half of the tokens are made before the first is given", "benchmark", HELD, IMPORT_TIME, timed=True),
+    streamed("something is compiled at the third request", "honesty", LATE, base="llama native", timed=True),
+    cheat("requests of the timed length are cut short", "benchmark", ("engine.py", MADE,
+          MADE.replace("max_new_tokens,", "max_new_tokens - (max_new_tokens == 20),")), timed=True),
+    cheat("layers are skipped while it is timed", "benchmark", IMPORT_OS_IN_MODEL, ("model.py", LAYERS,
+          f"enumerate(self.layers[: 2 if {TIMED} else LAYERS]):"), timed=True),
+    cheat("weights have eight bits while it is timed", "benchmark",
+          ("weights.py", "import torch\n", "import os\n\nimport torch\n"),
+          ("weights.py", "pack(torch.cat(joined))", "pack((torch.cat(joined) * 256).round() / 256\n"
+           f"                if {TIMED} else torch.cat(joined))"), timed=True),
+    cheat("every second token is a copy while it is timed", "benchmark", IMPORT_OS, ("engine.py",
+          "token = sampler(self.model.step(token, cache, position))",
+          f"if position % 2 or not ({TIMED}):\n"
+          "                token = sampler(self.model.step(token, cache, position))"), timed=True),
+)  # fmt: skip

@@ -1,0 +1,82 @@
+"""Mutants whose engine is right and whose server is not."""
+
+from tests.mutants.mutant import Edit, Mutant
+
+
+def wrong(name: str, gate: str, *edits: tuple[str, str, str]) -> Mutant:
+    return Mutant(name, "serving", "llama", gate, tuple(Edit(*edit) for edit in edits))
+
+
+def served(name: str, gate: str, old: str, new: str) -> Mutant:
+    return wrong(name, gate, ("server.py", old, new))
+
+
+MUTANTS = (
+    served("a stream loses its last token", "server", "                if piece:\n                    yield piece",
+           "                if piece and self.count < self.job.max_tokens:\n                    yield piece"),
+    served("a stream has no end", "server", '    yield "data: [DONE]\\n\\n"', "    return"),
+    served("a stream comes in one piece", "server", "        async for piece in answer.pieces():\n            yield",
+           '        piece = "".join([part async for part in answer.pieces()])\n        if piece:\n            yield'),
+    served("a stream does not say why it ended", "server",
+           "        yield f\"data: {json.dumps(answer.chunk(None))}\\n\\n\"\n",
+           ""),
+    served("chunks carry a reason from the first on", "server",
+           "self.finish_reason if text is None else None", "self.finish_reason"),
+    served("a chat that is streamed has no role", "states_integration",
+           '{"role": "assistant", **delta} if first else delta', "delta"),
+    served("the usage that a stream was asked for is missing", "server", "if answer.job.stream_usage:",
+           "if answer.job.stream_usage and not answer.job.stream:"),
+    served("every answer stopped", "server", 'int(time.time()), 0, "length"', 'int(time.time()), 0, "stop"'),
+    served("no answer stopped", "states_integration", 'self.finish_reason = "stop"', 'self.finish_reason = "length"'),
+    served("an end token is no reason", "end_of_text", "if self.text.stopped or token in EOS_TOKENS:",
+           "if self.text.stopped:"),
+    served("usage counts a token more", "server", '"completion_tokens": self.count,',
+           '"completion_tokens": self.count + 1,'),
+    served("usage counts pieces for tokens", "server", "                self.count += 1\n",
+           "                self.count += bool(token % 2)\n"),
+    served("usage forgets the prompt in its total", "server", '"total_tokens": prompt + self.count',
+           '"total_tokens": self.count'),
+    served("an error is a success", "server", '"param": None, "code": None}}, status)',
+           '"param": None, "code": None}}, 200)'),
+    served("an error is a text", "server", '{"error": {"message": message, "type": kind, "param": None, "code": None}}',
+           '{"error": message}'),
+    served("a full queue is a client's fault", "errors_integration", "return refusal(429,", "return refusal(400,"),
+    served("a failed request is an empty success", "errors_integration",
+           'return refusal(500, str(error), "server_error")', "return JSONResponse(answer.whole(text))"),
+    served("a stream that failed ends like any other", "errors_integration",
+           "        yield f\"data: {json.dumps({'error': {'message': str(error), 'type': 'server_error'}})}\\n\\n\"",
+           "        pass"),
+    served("any model's name is taken", "errors_integration", 'if body.get("model", name) != name:',
+           'if body.get("model", name) == "":'),
+    served("max_tokens is doubled by default", "server", "else 16) if limit is None", "else 32) if limit is None"),
+    served("max_tokens is cut to four in silence", "server", "return Job(prompt, limit,",
+           "return Job(prompt, min(limit, 4),"),
+    served("max_tokens below one is taken for one", "server", "if type(limit) is not int or limit < 1:",
+           "if type(limit) is not int:"),
+    served("stop is not heard", "states_integration", 'texts(body.get("stop"))', "()"),
+    served("what is not offered is passed over", "errors_integration",
+           "if body.get(name) not in (None, nothing):", "if body.get(name) not in (None, nothing, body.get(name)):"),
+    served("a client that goes away is served to the end", "states_integration",
+           "        finally:\n            self.scheduler.cancel(self.request)", "        finally:\n            pass"),
+    served("the whole answer is its last piece", "server", "                text += piece",
+           "                text = piece"),
+    served("an answer is that of a text for a chat", "server", '"chat.completion" if self.chat else "text_completion"',
+           '"text_completion"'),
+    wrong("a stop string is given out", "states_integration", ("engine.py", "return self.held[: min(ends)]",
+          "return self.held")),
+    wrong("the start of a stop string is not held back", "states_integration",
+          ("engine.py", "starts = [n for", "starts = [0 for")),
+    wrong("the last stop string of a text counts", "states_integration", ("engine.py", "self.held[: min(ends)]",
+          "self.held[: max(ends)]")),
+    wrong("half a character is given out", "tokenizer", ("engine.py", 'self.decoder.step(self.codec, token) or ""',
+          "self.codec.decode([token])")),
+    wrong("what was held back is lost", "server", ("engine.py",
+          "return self.held + self.codec.decode(self.tokens, skip_special_tokens=True)[self.length :]", 'return ""')),
+    wrong("a conversation ends with the user's word", "tokenizer", ("engine.py", "add_generation_prompt=True",
+          "add_generation_prompt=False")),
+    wrong("special tokens are shown", "tokenizer", ("engine.py",
+          "return self.codec.decode(ids, skip_special_tokens=True)",
+          "return self.codec.decode(ids, skip_special_tokens=False)")),
+    wrong("the text is put in order before it is read", "tokenizer", ("engine.py", "return self.codec.encode(text).ids",
+          'return self.codec.encode(" ".join(text.split())).ids')),
+)  # fmt: skip

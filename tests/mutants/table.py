@@ -1,0 +1,177 @@
+"""python -m tests.mutants.table [--out docs/mutants.md] [--work FOLDER] [--only REGEX] [--minutes M] [--smollm2]
+
+Runs every mutant and every correct variant against all gates, and writes what was said as a document. What the folder
+holds already, for the same tree and seed, is not done again.
+"""
+
+import datetime
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import jinja2
+import typer
+
+from ckb.hashing import sha256_json
+from tests.mutants import arithmetic, cheats, loading, scheduling, serving, state, subtle
+from tests.mutants.bases import BASES
+from tests.mutants.mutant import FAMILIES, Mutant, Variant
+from tests.mutants.runner import Workshop
+from tests.mutants.variants import VARIANTS
+
+ROOT = Path(__file__).parents[2]
+TEMPLATE = Path(__file__).with_name("mutants.md.jinja")
+MUTANTS: tuple[Mutant, ...] = (
+    *arithmetic.MUTANTS, *state.MUTANTS, *scheduling.MUTANTS, *loading.MUTANTS, *serving.MUTANTS, *cheats.MUTANTS,
+)  # fmt: skip
+SEEDS = (11, 12, 13, 14, 15)
+"""Of the draws of five verdicts on each variant. A mutant is judged once, by the first."""
+SAID = 110
+ESCAPES = Path(__file__).with_name("escapes.txt")
+"""Names of the mutants that passed every gate when the table was last written, one a line."""
+
+
+def escapes() -> set[str]:
+    """Mutants that no sample asks for: that they pass is known, and stands in docs/mutants.md."""
+    return set(ESCAPES.read_text(encoding="utf-8").splitlines())
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tree and one seed."""
+
+    name: str
+    failed: dict[str, str]
+    passed: tuple[str, ...]
+    seconds: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Value:
+    """What one gate is worth."""
+
+    gate: str
+    caught: int
+    alone: int
+    missed: tuple[str, ...]
+    """Names of the mutants that it was asked about and let through."""
+
+
+def key(one: Mutant | Variant, seed: int) -> str:
+    """What a result depends on, as far as it is known here: gates are not hashed, so a new gate needs a new folder."""
+    return sha256_json([one.name, one.base, [asdict(edit) for edit in one.edits], seed])
+
+
+def judged(one: Mutant | Variant, seed: int, shop: Workshop) -> Row:
+    """Its row, from the folder or made now."""
+    kept = shop.work / "rows" / f"{key(one, seed)[:32]}.json"
+    if not kept.exists():
+        found = shop.judge(one, seed)
+        kept.parent.mkdir(exist_ok=True)
+        kept.write_text(json.dumps([found.failed, found.passed, found.seconds]), encoding="utf-8")
+    failed, passed, seconds = json.loads(kept.read_text(encoding="utf-8"))
+    return Row(one.name, failed, tuple(passed), seconds, seed)
+
+
+def values(rows: Iterable[Row]) -> list[Value]:
+    """Of each gate: how many mutants it caught, and how many nobody else did. The most valuable first."""
+    caught: Counter[str] = Counter()
+    alone: Counter[str] = Counter()
+    missed: dict[str, list[str]] = {}
+    for row in rows:
+        for gate in row.passed:
+            missed.setdefault(gate, []).append(row.name)
+        for gate in row.failed:
+            caught[gate] += 1
+            alone[gate] += len(row.failed) == 1
+    gates = missed.keys() | caught.keys()
+    found = [Value(gate, caught[gate], alone[gate], tuple(missed.get(gate, ()))) for gate in gates]
+    return sorted(found, key=lambda value: (-value.alone, -value.caught, value.gate))
+
+
+def ordered(work: list[tuple[Mutant | Variant, int]]) -> list[tuple[Mutant | Variant, int]]:
+    """By base: the reference holds one checkpoint at a time."""
+    places = list(BASES)
+    return sorted(work, key=lambda item: places.index(item[0].base))
+
+
+def run(work: list[tuple[Mutant | Variant, int]], shop: Workshop, end: float) -> Iterator[Row]:
+    """Rows until the time is up; what is kept already costs none."""
+    for number, (one, seed) in enumerate(ordered(work)):
+        if time.monotonic() > end and not (shop.work / "rows" / f"{key(one, seed)[:32]}.json").exists():
+            continue
+        row = judged(one, seed, shop)
+        what = ", ".join(row.failed) or "passes every gate"
+        print(f"{number + 1}/{len(work)} {one.name} (seed {seed}, {row.seconds:.0f} s): {what}", flush=True)
+        yield row
+
+
+def document(mutants: list[Mutant], rows: dict[str, Row], variants: list[Variant], again: list[Row]) -> str:
+    """The page."""
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["cell"] = cell
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    slow = sorted(row.seconds for row in rows.values())
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        commit=commit.stdout.strip(),
+        date=datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+        families=[(family, [m for m in mutants if m.family == family]) for family in FAMILIES],
+        rows=rows,
+        escaped=[m for m in mutants if m.name in rows and not rows[m.name].failed],
+        elsewhere=[m for m in mutants if m.name in rows and rows[m.name].failed and m.gate not in rows[m.name].failed],
+        values=values(rows.values()),
+        variants=[(v, [row for row in again if row.name == v.name]) for v in variants],
+        planned=len(mutants),
+        median=slow[len(slow) // 2] if slow else 0.0,
+        seeds=SEEDS,
+    )
+
+
+def cell(text: str) -> str:
+    """One line that no table breaks at."""
+    plain = " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    plain = re.sub(r"(/[\w.-]+){2,}/?", "...", plain)  # a path of this machine says nothing to anybody else
+    return plain if len(plain) <= SAID else plain[: SAID - 3] + "..."
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="Where the document is written")] = ROOT / "docs" / "mutants.md",
+    work: Annotated[Path | None, typer.Option(help="Folder of what is known already; default: a temporary one")] = None,
+    only: Annotated[str, typer.Option(help="Names that match this regular expression")] = "",
+    minutes: Annotated[float, typer.Option(min=0, help="Start no tree after this")] = 240.0,
+    smollm2: Annotated[bool, typer.Option(help="The twelve subtle ones on SmolLM2-135M, and no document")] = False,
+    repeats: Annotated[int, typer.Option(min=0, max=len(SEEDS), help="Verdicts on each variant")] = len(SEEDS),
+) -> None:
+    """Judge mutants and variants. Exit status 1 if a mutant passes every gate or a variant fails one."""
+    end = time.monotonic() + 60 * minutes
+    mutants = [m for m in (subtle.MUTANTS if smollm2 else MUTANTS) if re.search(only, m.name)]
+    variants = [] if smollm2 else [v for v in VARIANTS if re.search(only, v.name)]
+    with tempfile.TemporaryDirectory(prefix="enginesmith-mutants-") as temporary:
+        folder = (work or Path(temporary)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        with Workshop(folder, "screen" if smollm2 else "full") as shop:
+            rows = {row.name: row for row in run([(m, SEEDS[0]) for m in mutants], shop, end)}
+            again = list(run([(v, seed) for v in variants for seed in SEEDS[:repeats]], shop, end))
+    escaped, rejected = sum(not row.failed for row in rows.values()), sum(bool(row.failed) for row in again)
+    print(f"{len(rows)} of {len(mutants)} mutants judged, {escaped} pass every gate; {len(again)} verdicts on "
+          f"{len(variants)} right variants, {rejected} rejections")  # fmt: skip
+    if not smollm2 and not only:
+        out.write_text(document(mutants, rows, variants, again), encoding="utf-8")
+        names = sorted(name for name, row in rows.items() if not row.failed)
+        ESCAPES.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+    sys.exit(1 if escaped or rejected else 0)
+
+
+if __name__ == "__main__":
+    typer.run(main)

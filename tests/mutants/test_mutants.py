@@ -1,0 +1,136 @@
+"""A sample of the mutants and variants, another one each day, judged by the verifier itself; and the table's own tests.
+
+ENGINESMITH_MUTANTS=N repeats the sample of a day: it is the seed that a failure prints.
+"""
+
+import ast
+import datetime
+import os
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from ckb.hashing import tree_sha256
+from gpu_actors.gates import provenance
+from gpu_actors.gates.registry import STAGE_GATES
+from gpu_actors.jobs import EngineJob, Verdict, VerifyJob
+from gpu_actors.verifier import Verifier
+from tests.mutants import bases, subtle, table
+from tests.mutants.mutant import FAMILIES, DoesNotApply, Edit, Mutant, Variant, edited
+from tests.mutants.variants import VARIANTS
+
+TODAY = datetime.datetime.now(tz=datetime.UTC).date().toordinal()
+SEED = int(os.environ.get("ENGINESMITH_MUTANTS", TODAY))
+EARLY = {gate.id for gate in (*provenance.STATIC, *STAGE_GATES) if gate.stage != "acceptance"}
+"""Gates that need no reference: those of the sample, which has a minute."""
+LATER = {"acceptance_logits", "acceptance_greedy", "watched", "loaded_modules", "benchmark", "honesty"}
+PLAIN = ("llama", "qwen3")
+"""Engines that nothing is compiled for."""
+
+
+def drawn() -> list[Mutant | Variant]:
+    draw = random.Random(SEED)
+    mutants = [m for m in table.MUTANTS if m.gate in EARLY and m.base in PLAIN and m.name not in table.escapes()]
+    variants = [v for v in VARIANTS if v.base in PLAIN]
+    return [*draw.sample(mutants, 6), *draw.sample(variants, 3)]
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mutants")
+
+
+def verdict_of(one: Mutant | Variant, work: Path) -> Verdict:
+    """The product's own verdict, which stops after a stage that failed, without the reference."""
+    base = bases.BASES[one.base]
+    change = one.change if isinstance(one, Variant) else {}
+    made = bases.composed(base.facts, {**base.change, **change})
+    folder = work / re.sub(r"\W+", "_", f"tree {one.name}")
+    folder.mkdir()
+    for name, text in edited(made.files, one.edits).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    engine = EngineJob(
+        tree=tree_sha256(folder), tree_dir=str(folder), checkpoint=str(bases.checkpoint(work, base)), facts=base.facts
+    )
+    job = VerifyJob(candidate="c", engine=engine, stages=bases.BUILT, contracts=tuple(bases.knowledge().contracts),
+                    rows=made.rows, seed=SEED)  # fmt: skip
+    return Verifier(work / "cache").verify(job)
+
+
+@pytest.mark.parametrize("one", drawn(), ids=lambda one: one.name)
+def test_the_sample_of_today_is_judged_as_it_should_be(one: Mutant | Variant, work: Path) -> None:
+    verdict = verdict_of(one, work)
+    said = [f"{gate.gate}: {gate.summary}" for gate in verdict.failures]
+    assert verdict.passed == isinstance(one, Variant), f"seed {SEED}, {one.name}: {said or 'passes every gate'}"
+
+
+def test_there_are_mutants_of_every_family_in_both_models_and_both_languages() -> None:
+    names = [one.name for one in (*table.MUTANTS, *subtle.MUTANTS, *VARIANTS)]
+    assert len(set(names)) == len(names)
+    assert len(table.MUTANTS) >= 80
+    assert len(VARIANTS) >= 25
+    assert len(subtle.MUTANTS) == 12
+    assert {m.family for m in table.MUTANTS} == set(FAMILIES)
+    assert {bases.BASES[m.base].family for m in table.MUTANTS} == {"llama", "qwen3"}
+    assert sum(bases.BASES[m.base].native for m in table.MUTANTS) >= 10
+    assert {m.gate for m in table.MUTANTS} <= EARLY | LATER
+    assert table.escapes() <= {m.name for m in table.MUTANTS}
+
+
+@pytest.mark.parametrize("base", [name for name, base in bases.BASES.items() if not base.real])
+def test_every_edit_applies_and_every_module_still_parses(base: str) -> None:
+    """What does not parse is caught by everybody: such a mutant would prove nothing."""
+    ours = [one for one in (*table.MUTANTS, *VARIANTS) if one.base == base]
+    assert ours
+    for one in ours:
+        held = bases.BASES[base]
+        made = bases.composed(held.facts, {**held.change, **(one.change if isinstance(one, Variant) else {})})
+        for name, text in edited(made.files, one.edits).items():
+            if name.endswith(".py"):
+                ast.parse(text)
+
+
+@pytest.mark.model
+def test_every_subtle_edit_applies_to_the_engine_for_smollm2(smollm2: Path) -> None:
+    assert smollm2 == bases.SMOLLM2
+    for one in subtle.MUTANTS:
+        for text in edited(bases.right(one.base).files, one.edits).values():
+            ast.parse(text)
+
+
+def test_an_edit_that_finds_nothing_or_two_places_is_refused() -> None:
+    files = {"a.py": "x = 1\ny = 1\n"}
+    for old in ("z", " = 1"):
+        with pytest.raises(DoesNotApply, match=r"a\.py has"):
+            edited(files, (Edit("a.py", old, "2"),))
+    with pytest.raises(DoesNotApply, match="change nothing"):
+        edited(files, (Edit("a.py", "x", "x"),))
+    assert edited(files, (Edit("b.py", "", "new"), Edit("a.py", "x", "z"))) == {"a.py": "z = 1\ny = 1\n", "b.py": "new"}
+
+
+def test_the_value_of_a_gate_is_what_it_alone_caught() -> None:
+    rows = [
+        table.Row("one", {"a": "1", "b": "1"}, ("c",), 1.0, 0),
+        table.Row("two", {"a": "1"}, ("b", "c"), 1.0, 0),
+        table.Row("three", {}, ("a", "b", "c"), 1.0, 0),
+    ]
+    found = {value.gate: (value.caught, value.alone, value.missed) for value in table.values(rows)}
+    assert found == {"a": (2, 1, ("three",)), "b": (1, 0, ("two", "three")), "c": (0, 0, ("one", "two", "three"))}
+
+
+def test_the_page_names_what_escapes_and_breaks_at_no_bar_or_path() -> None:
+    mutants = list(table.MUTANTS[:3])
+    rows = {
+        mutants[0].name: table.Row(mutants[0].name, {mutants[0].gate: "a | b\n<c> /tmp/here/there"}, (), 1.0, 11),
+        mutants[1].name: table.Row(mutants[1].name, {}, (mutants[1].gate,), 2.0, 11),
+    }
+    again = [table.Row(VARIANTS[0].name, {"step": "no"}, (), 1.0, 11)]
+    page = table.document(mutants, rows, list(VARIANTS[:2]), again)
+    assert "**1 pass every gate.**" in page
+    assert f"- **{mutants[1].name}**" in page
+    assert "a \\| b &lt;c> ..." in page
+    assert f"| {VARIANTS[0].name} | {VARIANTS[0].base} | 1 | step |" in page
+    assert f"| {VARIANTS[1].name} | {VARIANTS[1].base} | 0 | not judged |" in page
+    assert mutants[2].name not in page, "what was not judged has no row"
