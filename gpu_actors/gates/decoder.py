@@ -5,6 +5,7 @@ time, its activations rounded to the compute dtype after each operator. Some con
 (drawn tokens in particular), and no fixed bound is right for these and for the others.
 """
 
+import os
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 from ckb.errors import UserError
 from ckb.facts import Dtype, ModelFacts
 from gpu_actors.checkpoint import Checkpoint
-from gpu_actors.gates import formulas
+from gpu_actors.gates import blas, formulas
 from gpu_actors.gates.compare import rms, rounded
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -30,14 +31,20 @@ class Expected:
 
     logits: Array
     """float64 [length, vocab]"""
-    rounding: float
-    """Root mean square error of the worst position when activations are rounded to the compute dtype."""
+    roundings: dict[str, float]
+    """Dtype -> root mean square error of the worst position when activations are rounded to it."""
+
+    @property
+    def rounding(self) -> float:
+        """Of the first dtype that was asked for."""
+        return next(iter(self.roundings.values()))
 
 
 class Decoder:
-    """Teacher-forced logits. Weights stream through layer by layer: one pass serves all sequences, twice each."""
+    """Teacher-forced logits. Weights stream through layer by layer: one pass serves all sequences, once exactly and
+    once for each dtype."""
 
-    def __init__(self, facts: ModelFacts, checkpoint: Path, dtype: Dtype):
+    def __init__(self, facts: ModelFacts, checkpoint: Path, *dtypes: Dtype):
         if facts.rope_type != "default" or facts.activation != "silu" or facts.sliding_window:
             raise UserError(
                 f"the model gate has no formula for rope {facts.rope_type!r}, activation {facts.activation!r} and "
@@ -45,20 +52,27 @@ class Decoder:
             )
         self.facts = facts
         self.weights = Checkpoint(checkpoint)
-        self._dtype = dtype
-        self._exact = 0
-        """Rows of the pass that stay exact; those behind them are rounded."""
+        self._dtypes = dtypes
+        self._length = 0
+        """Rows of one of the pass's copies: the first stays exact, each later one is rounded to its dtype."""
 
     def expected(self, sequences: list[list[int]]) -> list[Expected]:
         """What each sequence's logits are, and how far rounding alone may take them."""
         lengths = [len(sequence) for sequence in sequences]
-        self._exact = sum(lengths)
-        rows = self._logits([*sequences, *sequences])
-        parts = np.split(rows, np.cumsum(lengths + lengths)[:-1])
-        exact, shadow = parts[: len(lengths)], parts[len(lengths) :]
+        self._length = sum(lengths)
+        with blas.threads(max(1, (os.cpu_count() or 1) // 2)):  # the other half is the candidate's
+            rows = self._logits(sequences * (1 + len(self._dtypes)))
+        copies = np.split(rows, 1 + len(self._dtypes))
+        exact, *shadows = (np.split(part, np.cumsum(lengths)[:-1]) for part in copies)
         return [
-            Expected(logits, max(rms(row) for row in logits - other))
-            for logits, other in zip(exact, shadow, strict=True)
+            Expected(
+                logits,
+                {
+                    dtype: max(rms(row) for row in logits - shadow[i])
+                    for dtype, shadow in zip(self._dtypes, shadows, strict=True)
+                },
+            )
+            for i, logits in enumerate(exact)
         ]
 
     def _logits(self, sequences: list[list[int]]) -> Array:
@@ -101,5 +115,7 @@ class Decoder:
         return self._rounded(y + self.weights.tensor(name + ".bias") if name + ".bias" in self.weights else y)
 
     def _rounded(self, x: Array) -> Array:
-        x[self._exact :] = rounded(x[self._exact :], self._dtype)
+        for i, dtype in enumerate(self._dtypes, 1):
+            part = slice(i * self._length, (i + 1) * self._length)
+            x[part] = rounded(x[part], dtype)
         return x

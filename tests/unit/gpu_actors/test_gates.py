@@ -7,7 +7,8 @@ import pytest
 
 from gpu_actors import checkpoint
 from gpu_actors.gates import formulas
-from gpu_actors.gates.acceptance import Plan, error_ratios
+from gpu_actors.gates.acceptance import error_ratios
+from gpu_actors.gates.cases import Plan
 from gpu_actors.gates.compare import ROUNDOFF, compare, judged, rms, rounded
 from gpu_actors.gates.decoder import Decoder
 from gpu_actors.gates.integration import numbers
