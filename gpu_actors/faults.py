@@ -92,12 +92,12 @@ class FaultyDecoder(Decoder):
 
     def logits(self, sequences: list[list[int]]) -> Array:
         """Exact logits of every position, [sum of lengths, vocab]."""
-        self._exact = sum(map(len, sequences))
+        self._length = sum(map(len, sequences))
         return self._logits(sequences)
 
     def with_rounding(self, sequences: list[list[int]]) -> tuple[Array, Array]:
         """Exact logits, and those with activations rounded to the compute dtype after each operator."""
-        self._exact = sum(map(len, sequences))
+        self._length = sum(map(len, sequences))
         exact, shadow = np.split(self._logits([*sequences, *sequences]), 2)
         return exact, shadow
 

@@ -33,17 +33,22 @@ LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Teacher-forced reference and oracle on one sequence. Arrays by asked position [P]."""
+    """Teacher-forced reference and oracle on one sequence. Arrays by position [T]."""
 
     best: Array
     """The reference's arg max."""
+    oracle_best: Array
     error_max: Array
     """Largest error of the reference's logits against the oracle's."""
     error_rms: Array
     top: Array
     """The oracle's largest logit."""
+    second: Array
+    """Its second largest."""
     following: Array
-    """The oracle's logit of the token that comes next in the sequence."""
+    """The oracle's logit of the token that comes next in the sequence; of the last position it means nothing."""
+    divergence: Array
+    """KL(oracle || reference), in nats."""
     rows: Array
     """The oracle's logits at the sampled positions [S, VOCAB]."""
 
@@ -57,6 +62,7 @@ class Reference:
 
     def __init__(self, cache_dir: Path, checkpoint: Path, facts: Facts, say: Say = silent):
         """`say` is told when somebody has to wait for answers that are not kept."""
+        self.cache_dir = cache_dir
         self.dtype: str = facts.workload.dtype
         self._checkpoint = checkpoint
         self._facts = facts
@@ -90,13 +96,10 @@ class Reference:
         values = {"dtype": self.dtype, "prompt": prompt, "new_tokens": new_tokens}
         return [int(t) for t in self._cached("greedy", values)["tokens"]]
 
-    def evaluate(
-        self, tokens: list[int], positions: list[int], samples: list[int] | None = None, *, keep: bool = True
-    ) -> Evaluation:
-        """Logits at `positions`; the oracle's rows at `samples`, which must be among them. `keep`: in the cache; not
-        worth it for what will not be asked again."""
-        what = {"tokens": tokens, "positions": positions, "samples": samples or []}
-        values = {"dtype": self.dtype, "oracle": ORACLE[self.dtype], **what}
+    def evaluate(self, tokens: list[int], samples: list[int] | None = None, *, keep: bool = True) -> Evaluation:
+        """Every position of a sequence; the oracle's rows at `samples`. `keep`: in the cache; not worth it for what
+        will not be asked again."""
+        values = {"dtype": self.dtype, "oracle": ORACLE[self.dtype], "tokens": tokens, "samples": samples or []}
         return Evaluation(**(self._cached("evaluate", values) if keep else self._asked("evaluate", values)))
 
     def _cached(self, op: str, values: dict[str, Any]) -> dict[str, Array]:

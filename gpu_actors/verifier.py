@@ -51,7 +51,8 @@ class Verifier:
                 reference.start()
             subject = Subject(job, child, reference, deadline, Path(copies))
             record = Record(job)
-            run_all(subject, record, self._cache_dir)
+            with subject.beside:
+                run_all(subject, record, self._cache_dir)
             look_at_the_watch(subject, record)
             if job.checker and "L3" in job.levels and record.passed:
                 run_user_gate(job, record, self._cache_dir, subject.seconds_left)
@@ -182,6 +183,7 @@ def gates_of(stage: Stage, job: VerifyJob) -> list[Gate]:
     """The gates of one stage whose level is asked for and whose contract the plan holds, and those that execute the
     contracts in force, where the job carries them. A stage whose gates would all fall away must not pass in silence."""
     asked = [gate for gate in STAGE_GATES if gate.stage == stage and level(gate, job) in job.levels]
+    asked = [gate for gate in asked if gate.applies(job.engine.facts)]
     own = [gate for gate in asked if gate.contract != EVERY]
     chosen = [gate for gate in own if gate.contract in job.contracts]
     if own and not chosen:

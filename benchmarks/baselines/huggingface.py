@@ -13,6 +13,8 @@ import transformers
 from transformers.generation.streamers import BaseStreamer
 
 MODELS: dict[str, Any] = {}
+BLOCK = 256
+"""Positions whose logits are held at once."""
 
 
 def load(checkpoint: str, dtype: str, threads: int, device: str) -> dict[str, Any]:
@@ -79,33 +81,63 @@ def logits(dtype: str, tokens: list[int], positions: list[int]) -> dict[str, np.
     return {"rows": found.to("cpu", torch.float32).numpy()}
 
 
-def evaluate(
-    dtype: str, oracle: str, tokens: list[int], positions: list[int], samples: list[int]
-) -> dict[str, np.ndarray]:
-    """Teacher-forced logits of one sequence in both dtypes, at some positions.
+def hidden_states(model: Any, tokens: list[int]) -> torch.Tensor:
+    """What the head is given, [T, HIDDEN]: logits of thousands of positions at once would not fit into memory.
 
-    By position of `positions` [P]: `best`, the reference's arg max; `error_max` and `error_rms` of the reference
-    against the oracle; `top`, the oracle's largest logit; `following`, the oracle's logit of the token that comes
-    next in the sequence. And `rows` [S, VOCAB], the oracle's logits at `samples`, which are among the positions.
+    Raises RuntimeError for a model that does something to its logits behind the head.
     """
-    where = torch.tensor(positions, dtype=torch.int64)
-    ours, exact = (
-        model(as_input(model, tokens), logits_to_keep=where.to(model.device), use_cache=False)
-        .logits[0]
-        .to("cpu", torch.float64)
-        for model in (MODELS[dtype], MODELS[oracle])
-    )
+    held: list[torch.Tensor] = []
+    hook = model.base_model.register_forward_hook(lambda _module, _inputs, outputs: held.append(outputs[0][0]))
+    try:
+        last = model(as_input(model, tokens), logits_to_keep=1, use_cache=False).logits[0]
+    finally:
+        hook.remove()
+    (hidden,) = held
+    if not torch.allclose(head(model, hidden[-1:]), last.to("cpu", torch.float64), rtol=1e-2, atol=1e-3):
+        raise RuntimeError(f"{type(model).__name__} changes its logits after the head; no evaluation knows how")
+    return hidden
+
+
+def head(model: Any, hidden: torch.Tensor) -> torch.Tensor:
+    """Logits [M, VOCAB] as float64."""
+    logits: torch.Tensor = model.get_output_embeddings()(hidden)
+    return logits.to("cpu", torch.float64)
+
+
+def evaluate(dtype: str, oracle: str, tokens: list[int], samples: list[int]) -> dict[str, np.ndarray]:
+    """Teacher-forced logits of one sequence in both dtypes.
+
+    By position [T]: `best` and `oracle_best`, the arg max of either; `error_max` and `error_rms` of the reference
+    against the oracle; `top` and `second`, the oracle's two largest logits; `following`, the oracle's logit of the
+    token that comes next in the sequence; `divergence`, KL(oracle || reference) in nats. And `rows` [S, VOCAB], the
+    oracle's logits at `samples`.
+    """
+    ours, exact = (hidden_states(MODELS[name], tokens) for name in (dtype, oracle))
+    after = torch.tensor([*tokens[1:], 0])
+    found = []
+    for start in range(0, len(tokens), BLOCK):
+        where = slice(start, start + BLOCK)
+        found.append(compared(head(MODELS[dtype], ours[where]), head(MODELS[oracle], exact[where]), after[where]))
+    rows = head(MODELS[oracle], exact[torch.tensor(samples, dtype=torch.int64)]).numpy()
+    return {name: np.concatenate([part[name] for part in found]) for name in found[0]} | {"rows": rows}
+
+
+def compared(ours: torch.Tensor, exact: torch.Tensor, after: torch.Tensor) -> dict[str, np.ndarray]:
+    """What `evaluate` says of some positions, from logits [M, VOCAB] and the token after each of them [M]."""
     error = ours - exact
-    following = torch.tensor([*tokens, 0])[where + 1]
-    kept = [positions.index(position) for position in samples]
-    return {
-        "best": ours.argmax(-1).numpy(),
-        "error_max": error.abs().amax(-1).numpy(),
-        "error_rms": error.square().mean(-1).sqrt().numpy(),
-        "top": exact.amax(-1).numpy(),
-        "following": exact.gather(1, following[:, None])[:, 0].numpy(),
-        "rows": exact[kept].numpy(),
+    likely = exact.log_softmax(-1)
+    largest = exact.topk(2).values
+    found = {
+        "best": ours.argmax(-1),
+        "oracle_best": exact.argmax(-1),
+        "error_max": error.abs().amax(-1),
+        "error_rms": error.square().mean(-1).sqrt(),
+        "top": largest[:, 0],
+        "second": largest[:, 1],
+        "following": exact.gather(1, after[:, None])[:, 0],
+        "divergence": (likely.exp() * (likely - ours.log_softmax(-1))).sum(-1),
     }
+    return {name: value.numpy() for name, value in found.items()}
 
 
 OPERATIONS = {

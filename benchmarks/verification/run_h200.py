@@ -35,7 +35,8 @@ from ckb.records import STAGES, Contract
 from ckb.schemas import ModelFamily
 from ckb.space import complete, in_force, selection
 from gpu_actors.checkpoint import content_sha256
-from gpu_actors.gates.acceptance import MARGIN, Plan, evaluated
+from gpu_actors.gates.acceptance import MARGIN
+from gpu_actors.gates.cases import Plan, evaluated
 from gpu_actors.jobs import EngineJob, VerifyJob
 from gpu_actors.reference import Reference
 from gpu_actors.verifier import Verifier
@@ -217,7 +218,7 @@ class Bench:
             for prompt in asked.fixed():
                 case = evaluated(reference, prompt, reference.greedy(prompt, asked.new_tokens), keep=True)
                 best = np.sort(case.evaluation.rows, axis=-1)[:, -2:]
-                band = MARGIN * case.evaluation.error_max[case.sampled]
+                band = MARGIN * case.evaluation.error_max[case.samples]
                 outside += int((best[:, 1] - best[:, 0] > band).sum())
                 total += len(band)
         return outside / total

@@ -40,10 +40,13 @@ def stream(prompt: list[int], max_new_tokens: int, ignore_eos: bool, emit: Emit)
 
 
 def logits(tokens: list[int], positions: list[int]) -> dict[str, Any]:
-    """Teacher-forced logits at some positions, [len(positions), VOCAB], and the arg max at every position."""
+    """Teacher-forced logits at some positions, [len(positions), VOCAB]; at every position [T] the arg max and the
+    logarithm of the probability of the token that follows (0 for the last)."""
     rows = PARTS["engine"].logits(tokens)
     best = rows.argmax(dim=-1).to(torch.int64).cpu().numpy()
-    return {"rows": result(rows[torch.tensor(positions, dtype=torch.int64)]), "best": best, "dtype": str(rows.dtype)}
+    after = np.append(stages.following(rows[:-1], tokens[1:]), 0.0)
+    asked = result(rows[torch.tensor(positions, dtype=torch.int64)])
+    return {"rows": asked, "best": best, "following": after, "dtype": str(rows.dtype)}
 
 
 def tokenizer(text: str) -> dict[str, Any]:

@@ -45,11 +45,12 @@ class Stored:
 
 
 class Decoder:
-    """One pass over the layers for all rows; from row `exact` on they are rounded to a dtype after each operator."""
+    """One pass over the layers for all rows: `length` of them exactly, then as many for each dtype, to which they are
+    rounded after each operator."""
 
-    def __init__(self, stored: Stored, facts: dict[str, Any], dtype: torch.dtype, exact: int):
+    def __init__(self, stored: Stored, facts: dict[str, Any], dtypes: list[torch.dtype], length: int):
         """`facts`: fields of ckb.facts.ModelFacts."""
-        self.stored, self.facts, self.dtype, self.exact = stored, facts, dtype, exact
+        self.stored, self.facts, self.dtypes, self.length = stored, facts, dtypes, length
 
     def logits(self, sequences: list[list[int]]) -> torch.Tensor:
         x = self.rounded(self.stored.lookup(TABLE, [token for sequence in sequences for token in sequence]))
@@ -88,7 +89,8 @@ class Decoder:
         return self.rounded(y + self.stored.tensor(name + ".bias") if name + ".bias" in self.stored else y)
 
     def rounded(self, x: torch.Tensor) -> torch.Tensor:
-        x[self.exact :] = x[self.exact :].float().to(self.dtype).double()
+        for part, dtype in zip(x.split(self.length)[1:], self.dtypes, strict=True):
+            part.copy_(part.float().to(dtype))
         return x
 
 
@@ -112,16 +114,18 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor
 
 
 def expected(
-    checkpoint: str, facts: dict[str, Any], dtype: str, sequences: list[list[int]], device: str
+    checkpoint: str, facts: dict[str, Any], dtypes: list[str], sequences: list[list[int]], device: str
 ) -> dict[str, Any]:
-    """`logits` float64 [sum of lengths, vocab]; `rounding` by sequence: root mean square error of the worst position
-    when activations are rounded to `dtype` (gates/decoder.py, Expected)."""
+    """`logits` float64 [sum of lengths, vocab]; `roundings` by sequence and dtype: root mean square error of the worst
+    position when activations are rounded to it (gates/decoder.py, Expected)."""
     torch.set_grad_enabled(False)
     lengths = list(map(len, sequences))
-    decoder = Decoder(Stored(Path(checkpoint), device), facts, getattr(torch, dtype), sum(lengths))
-    exact, shadow = decoder.logits([*sequences, *sequences]).chunk(2)
-    worst = [float(part.max()) for part in (exact - shadow).square().mean(-1).sqrt().split(lengths)]
-    return {"logits": exact.cpu().numpy(), "rounding": worst}
+    kinds = [getattr(torch, dtype) for dtype in dtypes]
+    decoder = Decoder(Stored(Path(checkpoint), device), facts, kinds, sum(lengths))
+    exact, *shadows = decoder.logits(sequences * (1 + len(kinds))).chunk(1 + len(kinds))
+    errors = [(exact - shadow).square().mean(-1).sqrt().split(lengths) for shadow in shadows]
+    worst = [[float(by_dtype[i].max()) for by_dtype in errors] for i in range(len(sequences))]
+    return {"logits": exact.cpu().numpy(), "roundings": worst}
 
 
 OPERATIONS = {"expected": expected}

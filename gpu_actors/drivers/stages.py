@@ -17,6 +17,8 @@ import torch
 from . import watch
 
 Arrays = dict[str, np.ndarray]
+BLOCK = 64
+"""Rows of logits that are widened to float64 at a time."""
 PARTS: dict[str, Any] = {}
 """What is loaded in this process: the package's name, the device that it computes on, the model, the engine."""
 
@@ -142,14 +144,51 @@ def forward(sequences: list[list[int]], chunks: list[int], capacity: int, reuse:
     return {"logits": np.concatenate(rows)}
 
 
-def steps(sequence: list[int], prompt: int, capacity: int) -> Arrays:
-    """Logits of positions prompt-1 .. end: the prompt by `forward`, each later token by `step`."""
+def steps(sequence: list[int], prompt: int, capacity: int, layers: int = 0, poison: float = 0.0) -> Arrays:
+    """Logits of positions prompt-1 .. end: the prompt by `forward`, each later token by `step`.
+
+    poison: before each of these, all positions from the next one on hold this number in every layer, its sign in turn.
+    """
     model, kv = PARTS["model"], module("cache").KVCache(capacity)
+
+    def spoil(start: int) -> None:
+        heads, _, size = kv.keys(0, 1).shape
+        rows = torch.full((capacity - start, heads, size), poison)
+        rows[::2] *= -1
+        for layer in range(layers * bool(poison) * (start < capacity)):
+            kv.append(layer, rows.to(module("kernels").DTYPE), rows.to(module("kernels").DTYPE), start)
+
+    spoil(0)
     hidden = model.forward(torch.tensor(sequence[:prompt], dtype=torch.int64), kv, 0)
     rows = [result(model.head(hidden[-1:]))[0]]
     for position in range(prompt, len(sequence)):
+        spoil(position)
         rows.append(result(model.step(sequence[position], kv, position)).reshape(-1))
     return {"logits": np.stack(rows)}
+
+
+def walk(sequence: list[int], pieces: list[list[int]]) -> dict[str, Any]:
+    """A sequence in one cache, [prefilled, decoded] tokens in turn. For each decoded token but the last of the sequence
+    its position, and the logarithm of the probability that it gives to the token behind it."""
+    model, kv = PARTS["model"], module("cache").KVCache(len(sequence))
+    at, positions, found = 0, [], [np.zeros(0)]
+    for fed, steps in pieces:
+        model.forward(torch.tensor(sequence[at : at + fed], dtype=torch.int64), kv, at)
+        for position in range(at + fed, at + fed + steps):
+            row = model.step(sequence[position], kv, position)
+            if position + 1 < len(sequence):
+                positions.append(position)
+                found.append(following(row.reshape(1, -1), sequence[position + 1 : position + 2]))
+        at += fed + steps
+    return {"positions": positions, "following": np.concatenate(found)}
+
+
+def following(rows: torch.Tensor, tokens: list[int]) -> np.ndarray:
+    """The logarithm of each token's probability by its row of logits [len(tokens), VOCAB]."""
+    after = torch.tensor(tokens, dtype=torch.int64)[:, None]
+    blocks = zip(rows.split(BLOCK), after.split(BLOCK), strict=True)
+    found = [row.gather(1, token)[:, 0].double() - row.double().logsumexp(-1) for row, token in blocks]
+    return np.concatenate([part.numpy() for part in found]) if found else np.zeros(0)
 
 
 def drop() -> dict[str, Any]:
@@ -179,6 +218,7 @@ OPERATIONS = {
     "load_weights": load_weights,
     "forward": forward,
     "steps": steps,
+    "walk": walk,
     "drop": drop,
     "loaded": loaded,
 }

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -13,7 +14,7 @@ from ckb.records import Stage
 from ckb.violations import Violation
 from gpu_actors.child import Child, ChildFailure, Event, Reply
 from gpu_actors.gates.evidence import Evidence, Executed
-from gpu_actors.jobs import GateStatus, Level, Shortage, VerifyJob
+from gpu_actors.jobs import EngineJob, GateStatus, Level, Shortage, VerifyJob
 from gpu_actors.reference import Reference
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -52,10 +53,12 @@ class Subject:
         self.copies = copies
         self.child = child
         self.reference = reference
-        self._loaded: Literal["", "model", "engine"] = ""
+        self.beside = ExitStack()
+        """What is closed with the verdict: processes of other forms of the tree."""
+        self._loaded: tuple[str, Path] | None = None
         self._deadline = deadline
         self._made: dict[str, Any] = {}
-        self._own_seconds = 0.0
+        self._own_seconds = [0.0]
 
     @property
     def facts(self) -> Facts:
@@ -73,7 +76,15 @@ class Subject:
     def seconds_left(self) -> float:
         """Until the verdict's deadline. Time that the reference took for what was not cached is not the candidate's,
         nor is what the gates' own formulas took."""
-        return self._deadline + self.reference.seconds + self._own_seconds - time.monotonic()
+        return self._deadline + self.reference.seconds + self._own_seconds[0] - time.monotonic()
+
+    def other_form(self, engine: EngineJob, child: Child) -> "Subject":
+        """The same tree in another form, in a process of its own: it shares this verdict's draws and time."""
+        other = Subject(
+            self.job.model_copy(update={"engine": engine}), child, self.reference, self._deadline, self.copies
+        )
+        other._own_seconds = self._own_seconds
+        return other
 
     def call(self, op: str, **arguments: Any) -> Reply:
         """Asks the engine's process. Raises ChildFailure."""
@@ -119,24 +130,24 @@ class Subject:
             return failure
         return None
 
-    def load_model(self) -> None:
-        """Loads the weights and the bare model, unless they are what is loaded."""
-        self._load("model")
+    def load_model(self, checkpoint: Path | None = None) -> None:
+        """Loads the weights and the bare model, of the Target's checkpoint or another one, unless they are loaded."""
+        self._load("model", checkpoint or self.checkpoint)
 
-    def load_engine(self) -> None:
+    def load_engine(self, checkpoint: Path | None = None) -> None:
         """Loads the whole engine, unless it is what is loaded."""
-        self._load("engine")
+        self._load("engine", checkpoint or self.checkpoint)
 
-    def _load(self, what: Literal["model", "engine"]) -> None:
+    def _load(self, what: Literal["model", "engine"], checkpoint: Path) -> None:
         """One of the two is held at a time, so that a Target's memory limit need not allow for both."""
-        if self._loaded != what:
+        if self._loaded != (what, checkpoint):
             self.drop()
-            self.call(f"load_{what}", checkpoint=str(self.checkpoint))
-            self._loaded = what
+            self.call(f"load_{what}", checkpoint=str(checkpoint))
+            self._loaded = what, checkpoint
 
     def drop(self) -> None:
         """Lets go of what is loaded."""
-        self._loaded = ""
+        self._loaded = None
         self.call("drop")
 
     def once(self, name: str, make: Callable[[], T], *, ours: bool = False) -> T:
@@ -144,7 +155,7 @@ class Subject:
         if name not in self._made:
             start = time.monotonic()
             self._made[name] = make()
-            self._own_seconds += (time.monotonic() - start) * ours
+            self._own_seconds[0] += (time.monotonic() - start) * ours
         made: T = self._made[name]
         return made
 
@@ -199,6 +210,8 @@ class Gate:
     """Schema of what it leaves behind beside its summary."""
     repeatable: bool = True
     """May be run a second time to see whether the answer stays the same, to the last bit of its evidence."""
+    applies: Callable[[Facts], bool] = lambda facts: True
+    """Of which Targets it says anything; for others it isn't run."""
 
 
 def for_each_stage(name: str, check: Callable[[Subject, Stage], Finding]) -> dict[Stage, Gate]:

@@ -8,6 +8,7 @@ numpy computes it here where the Target's device is the processor. For another d
 that, a process of ours computes the same in torch there (drivers/exact.py); a test holds the two together.
 """
 
+import os
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,7 @@ from ckb.errors import UserError
 from ckb.facts import Dtype, Facts, ModelFacts
 from gpu_actors.checkpoint import Checkpoint
 from gpu_actors.child import DRIVERS, Child, ChildFailure
-from gpu_actors.gates import formulas
+from gpu_actors.gates import blas, formulas
 from gpu_actors.gates.compare import rms, rounded
 from gpu_actors.reference import ReferenceFailure
 from gpu_actors.sandbox import UNTIMED, Confinement
@@ -38,32 +39,43 @@ class Expected:
 
     logits: Array
     """float64 [length, vocab]"""
-    rounding: float
-    """Root mean square error of the worst position when activations are rounded to the compute dtype."""
+    roundings: dict[str, float]
+    """Dtype -> root mean square error of the worst position when activations are rounded to it."""
+
+    @property
+    def rounding(self) -> float:
+        """Of the first dtype that was asked for."""
+        return next(iter(self.roundings.values()))
 
 
-def expected(facts: Facts, checkpoint: Path, sequences: list[list[int]]) -> list[Expected]:
-    """The decoder's word on each sequence. Raises UserError for a model of which it has no formula."""
+def expected(facts: Facts, checkpoint: Path, sequences: list[list[int]], dtypes: tuple[Dtype, ...]) -> list[Expected]:
+    """The decoder's word on each sequence, and how far rounding to each dtype takes it. Raises UserError for a model of
+    which it has no formula."""
     if facts.platform.accelerator == "cpu":
-        return Decoder(facts.model, checkpoint, facts.workload.dtype).expected(sequences)
-    return expected_on(facts.platform.accelerator, facts, checkpoint, sequences)
+        return Decoder(facts.model, checkpoint, *dtypes).expected(sequences)
+    return expected_on(facts.platform.accelerator, facts.model, checkpoint, sequences, dtypes)
 
 
-def expected_on(device: str, facts: Facts, checkpoint: Path, sequences: list[list[int]]) -> list[Expected]:
+def expected_on(
+    device: str, facts: ModelFacts, checkpoint: Path, sequences: list[list[int]], dtypes: tuple[Dtype, ...]
+) -> list[Expected]:
     """The same by torch on a device, in a process that runs no generated code and so is not confined.
 
     Raises ReferenceFailure: that it can't answer is no candidate's fault.
     """
-    refuse_unknown(facts.model)
-    arguments = {"checkpoint": str(checkpoint), "dtype": facts.workload.dtype, "sequences": sequences, "device": device}
+    refuse_unknown(facts)
+    arguments = {"checkpoint": str(checkpoint), "dtypes": dtypes, "sequences": sequences, "device": device}
     with Child(EXACT, Confinement(mode="none", environment=UNTIMED), forbidden=()) as child:
         try:
-            reply = child.call("expected", 600.0, facts=facts.model.model_dump(mode="json"), **arguments)
+            reply = child.call("expected", 600.0, facts=facts.model_dump(mode="json"), **arguments)
         except ChildFailure as failure:
             what = f"the float64 decoder of {checkpoint} on {device}"
             raise ReferenceFailure(f"{what}: {failure}\n{failure.trace}") from failure
     parts = np.split(reply.array("logits"), np.cumsum(list(map(len, sequences)))[:-1])
-    return [Expected(*pair) for pair in zip(parts, reply.value("rounding", list[float]), strict=True)]
+    worst = reply.value("roundings", list[list[float]])
+    return [
+        Expected(part, dict(zip(dtypes, by_dtype, strict=True))) for part, by_dtype in zip(parts, worst, strict=True)
+    ]
 
 
 def refuse_unknown(facts: ModelFacts) -> None:
@@ -76,26 +88,34 @@ def refuse_unknown(facts: ModelFacts) -> None:
 
 
 class Decoder:
-    """Teacher-forced logits. Weights stream through layer by layer: one pass serves all sequences, twice each."""
+    """Teacher-forced logits. Weights stream through layer by layer: one pass serves all sequences, once exactly and
+    once for each dtype."""
 
-    def __init__(self, facts: ModelFacts, checkpoint: Path, dtype: Dtype):
+    def __init__(self, facts: ModelFacts, checkpoint: Path, *dtypes: Dtype):
         refuse_unknown(facts)
         self.facts = facts
         self.weights = Checkpoint(checkpoint)
-        self._dtype = dtype
-        self._exact = 0
-        """Rows of the pass that stay exact; those behind them are rounded."""
+        self._dtypes = dtypes
+        self._length = 0
+        """Rows of one of the pass's copies: the first stays exact, each later one is rounded to its dtype."""
 
     def expected(self, sequences: list[list[int]]) -> list[Expected]:
         """What each sequence's logits are, and how far rounding alone may take them."""
         lengths = [len(sequence) for sequence in sequences]
-        self._exact = sum(lengths)
-        rows = self._logits([*sequences, *sequences])
-        parts = np.split(rows, np.cumsum(lengths + lengths)[:-1])
-        exact, shadow = parts[: len(lengths)], parts[len(lengths) :]
+        self._length = sum(lengths)
+        with blas.threads(max(1, (os.cpu_count() or 1) // 2)):  # the other half is the candidate's
+            rows = self._logits(sequences * (1 + len(self._dtypes)))
+        copies = np.split(rows, 1 + len(self._dtypes))
+        exact, *shadows = (np.split(part, np.cumsum(lengths)[:-1]) for part in copies)
         return [
-            Expected(logits, max(rms(row) for row in logits - other))
-            for logits, other in zip(exact, shadow, strict=True)
+            Expected(
+                logits,
+                {
+                    dtype: max(rms(row) for row in logits - shadow[i])
+                    for dtype, shadow in zip(self._dtypes, shadows, strict=True)
+                },
+            )
+            for i, logits in enumerate(exact)
         ]
 
     def _logits(self, sequences: list[list[int]]) -> Array:
@@ -138,5 +158,7 @@ class Decoder:
         return self._rounded(y + self.weights.tensor(name + ".bias") if name + ".bias" in self.weights else y)
 
     def _rounded(self, x: Array) -> Array:
-        x[self._exact :] = rounded(x[self._exact :], self._dtype)
+        for i, dtype in enumerate(self._dtypes, 1):
+            part = slice(i * self._length, (i + 1) * self._length)
+            x[part] = rounded(x[part], dtype)
         return x

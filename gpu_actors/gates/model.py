@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks import prompts
+from ckb.facts import Dtype
 from gpu_actors import checkpoint
 from gpu_actors.gates import decoder
 from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
@@ -77,10 +78,10 @@ def texts(subject: Subject) -> list[list[int]]:
 
 
 def expected(subject: Subject) -> list[Expected]:
-    """The float64 decoder's word on these texts."""
-    return subject.once(
-        "expected", lambda: decoder.expected(subject.facts, subject.checkpoint, texts(subject)), ours=True
-    )
+    """The float64 decoder's word on these texts; for a tree in bfloat16 also how far float32 takes them."""
+    dtypes: dict[Dtype, None] = dict.fromkeys([subject.facts.workload.dtype, "float32"])
+    asked = (subject.facts, subject.checkpoint, texts(subject), tuple(dtypes))
+    return subject.once("expected", lambda: decoder.expected(*asked), ours=True)
 
 
 def prefill(subject: Subject, chunks: Sequence[int] = (), *, reuse: bool = True) -> Array:
@@ -89,10 +90,11 @@ def prefill(subject: Subject, chunks: Sequence[int] = (), *, reuse: bool = True)
     return subject.call("forward", sequences=texts(subject), **options).array("logits")
 
 
-def close(subject: Subject, case: str, found: Array, wanted: Array, rounding: float) -> Comparison:
-    dtype = subject.facts.workload.dtype
-    bound = max(BOUND[dtype] * rms(wanted), AMPLIFIED[dtype] * rounding)
-    return compare(case, found, wanted, 8 * bound, bound)
+def close(subject: Subject, case: str, found: Array, wanted: Expected, rows: slice = slice(None)) -> Comparison:
+    """Some positions of one sequence."""
+    dtype, exact = subject.facts.workload.dtype, wanted.logits[rows]
+    bound = max(BOUND[dtype] * rms(exact), AMPLIFIED[dtype] * wanted.roundings[dtype])
+    return compare(case, found, exact, 8 * bound, bound)
 
 
 def forward(subject: Subject) -> Finding:
@@ -109,7 +111,7 @@ def forward(subject: Subject) -> Finding:
         if found.shape != (rows := (int(ends[-1]), subject.facts.model.vocab)):
             return failed(f"{case}: forward and head gave logits {found.shape}, expected {rows}")
         for part, one in zip(np.split(found, ends[:-1]), wanted, strict=True):
-            done.append(close(subject, f"{len(part)} tokens {case}", part, one.logits, one.rounding))
+            done.append(close(subject, f"{len(part)} tokens {case}", part, one))
     return judged("forward and head against float64", done)
 
 
@@ -121,8 +123,7 @@ def step(subject: Subject) -> Finding:
     done = []
     for prompt in (1, int(subject.draws("step").integers(2, max(3, length - 1)))):
         found = subject.call("steps", sequence=tokens, prompt=prompt, capacity=length).array("logits")
-        rows = wanted.logits[prompt - 1 :]
-        done.append(close(subject, f"steps after {prompt} tokens", found, rows, wanted.rounding))
+        done.append(close(subject, f"steps after {prompt} tokens", found, wanted, slice(prompt - 1, None)))
     return judged("step against float64", done)
 
 

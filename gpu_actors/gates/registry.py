@@ -4,20 +4,25 @@ from ckb.records import Stage
 from gpu_actors.gates import (
     acceptance,
     calls,
+    decode,
+    distribution,
     error_cases,
     execution,
+    followed,
     integration,
     interface,
     model,
+    repeated,
     server,
+    single,
     transitions,
 )
 from gpu_actors.gates.base import Gate
 
 OWN: dict[Stage, tuple[Gate, ...]] = {
-    "execution": execution.GATES,
-    "model": model.GATES,
-    "integration": (*integration.GATES, *server.GATES),
+    "execution": (*execution.GATES, single.GATES["execution"]),
+    "model": (*model.GATES, *repeated.MODEL, single.GATES["model"]),
+    "integration": (*integration.GATES, *repeated.INTEGRATION, *server.GATES),
 }
 """The tests of each stage. Around them the contracts are executed: their calls are recorded while these run."""
 
@@ -31,4 +36,7 @@ def executed(stage: Stage) -> tuple[Gate, ...]:
 STAGE_GATES: tuple[Gate, ...] = (
     *(gate for stage, own in OWN.items() for gate in (interface.GATES[stage], *own, *executed(stage))),
     *acceptance.GATES,
+    *distribution.GATES,
+    *decode.GATES,
+    *followed.GATES,
 )

@@ -9,7 +9,8 @@ import pytest
 from benchmarks.verification.checkpoint import SHAPES, write_checkpoint
 from gpu_actors import checkpoint
 from gpu_actors.gates import formulas
-from gpu_actors.gates.acceptance import Plan, error_ratios
+from gpu_actors.gates.acceptance import error_ratios
+from gpu_actors.gates.cases import Plan
 from gpu_actors.gates.compare import ROUNDOFF, compare, judged, rms, rounded
 from gpu_actors.gates.decoder import Decoder, expected, expected_on
 from gpu_actors.gates.integration import numbers
@@ -164,10 +165,12 @@ def test_the_decoder_says_the_same_in_torch_on_a_device(family: str, dtype: str,
     held = tiny.facts(family)
     facts = held.model_copy(update={"workload": held.workload.model_copy(update={"dtype": dtype})})
     sequences = [[5, 9, 300, 2, 77, 383, 0], [11]]
-    here, there = expected(facts, folder, sequences), expected_on("cpu", facts, folder, sequences)
+    dtypes = tuple(dict.fromkeys((facts.workload.dtype, "float32")))
+    here = expected(facts, folder, sequences, dtypes)
+    there = expected_on("cpu", facts.model, folder, sequences, dtypes)
     for one, other in zip(here, there, strict=True):
         np.testing.assert_allclose(other.logits, one.logits, rtol=0, atol=1e-9 * rms(one.logits))
-        assert other.rounding == pytest.approx(one.rounding, rel=1e-3), "a last bit may round the other way"
+        assert other.roundings == pytest.approx(one.roundings, rel=1e-3), "a last bit may round the other way"
     with pytest.raises(ReferenceFailure, match=r"float64 decoder of .* on cuda"):
         expected(facts.model_copy(update={"platform": facts.platform.model_copy(update={"accelerator": "cuda"})}),
-                 tmp_path / "nowhere", sequences)  # fmt: skip
+                 tmp_path / "nowhere", sequences, dtypes)  # fmt: skip

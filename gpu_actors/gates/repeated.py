@@ -1,0 +1,102 @@
+"""That an answer depends on what was asked and on nothing else: not on what lies in memory, on who asked before, on
+who is asked beside it. What must not matter must not change a bit.
+"""
+
+import numpy as np
+
+from benchmarks import prompts
+from gpu_actors.child import ChildFailure
+from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
+from gpu_actors.gates.integration import LONGEST_PROMPT, outside_the_band
+from gpu_actors.gates.model import texts
+
+POISON = 1e4
+"""What stands behind the cursor, in keys and values, with alternating sign: finite, since a lawful kernel may read it
+and multiply it by an exact zero."""
+
+
+def steps(subject: Subject, poison: float) -> Array:
+    """Logits of the longest text by steps, after a drawn part of it as the prompt."""
+    tokens = texts(subject)[0]
+    prompt = int(subject.draws("repeated_steps").integers(1, max(2, len(tokens) // 2)))
+    capacity = min(len(tokens) + 9, subject.facts.workload.max_context)
+    options = {"layers": subject.facts.model.layers, "poison": poison}
+    return subject.call("steps", sequence=tokens, prompt=prompt, capacity=capacity, **options).array("logits")
+
+
+def plain(subject: Subject) -> Array:
+    return subject.once("plain_steps", lambda: steps(subject, 0.0))
+
+
+def difference(first: Array, second: Array) -> str:
+    """Where two arrays of logits [positions, VOCAB] differ, or nothing."""
+    if first.shape != second.shape:
+        return f"logits {first.shape} and {second.shape}"
+    rows = np.flatnonzero((first != second).any(-1))
+    count = int((first != second).sum())
+    return f"{count:,} of {first.size:,} logits, from step {rows[0]} on" if count else ""
+
+
+def step_determinism(subject: Subject) -> Finding:
+    """The same steps give the same bits."""
+    subject.load_model()
+    first, second = plain(subject), steps(subject, 0.0)
+    if found := difference(first, second):
+        return failed(f"two equal runs of step differ in {found}")
+    return passed(f"two equal runs of {len(first)} steps agree in all {first.size:,} bits of their logits")
+
+
+def poison(subject: Subject) -> Finding:
+    """What lies beyond the cursor is never read: large numbers there change no bit."""
+    subject.load_model()
+    first, second = plain(subject), steps(subject, POISON)
+    if found := difference(first, second):
+        return failed(f"with {POISON:g} in the cache beyond the last valid position step differs in {found}")
+    return passed(f"{len(first)} steps agree in every bit with {POISON:g} beyond the last valid position")
+
+
+def ragged(subject: Subject) -> Finding:
+    """A batch of very different lengths, one prompt twice: in a drawn order, again after a smaller batch that leaves
+    slots behind, and with the bits of the first time."""
+    subject.load_engine()
+    rng = subject.draws("ragged")
+    context = subject.facts.workload.max_context
+    count = min(6, context // 4)
+    longest = min(LONGEST_PROMPT, context - count)
+    middle = int(rng.integers(2, max(3, longest // 2)))
+    drawn = prompts.cut(subject.checkpoint, [longest, 1, middle], int(rng.integers(1 << 30)))
+    drawn.append(drawn[1])
+    order = [int(i) for i in rng.permutation(len(drawn))]
+    first = asked(subject, drawn, count)
+    moved = asked(subject, [drawn[i] for i in order], count)
+    fewer = asked(subject, drawn[1:3], count)
+    again = asked(subject, drawn, count)
+    if again != first:
+        return failed(f"the same batch of {len(drawn)} prompts twice gave {first} and {again}")
+    for name, which, found in (
+        ("given", range(len(drawn)), first),
+        ("a drawn", order, moved),
+        ("given", (1, 2), fewer),
+    ):
+        for i, tokens in zip(which, found, strict=True):
+            if found is not first and tokens == first[i]:
+                continue
+            if fault := outside_the_band(subject, drawn[i], tokens):
+                return failed(f"a prompt of {len(drawn[i])} tokens among {len(found)} in {name} order: {fault}")
+    lengths = [len(prompt) for prompt in drawn]
+    return passed(f"prompts of {lengths} tokens, in order {order}, two of them alone, and again: equal or in the band")
+
+
+def asked(subject: Subject, batch: list[list[int]], count: int) -> list[list[int]]:
+    """`count` new tokens of each prompt. Raises ChildFailure for more, fewer or none."""
+    found = subject.generate(batch, count, ignore_eos=True)
+    if [len(tokens) for tokens in found] != [count] * len(batch):
+        raise ChildFailure("PROTOCOL", f"{len(batch)} prompts, {count} tokens each: {[len(t) for t in found]}")
+    return found
+
+
+MODEL = (
+    Gate("step_determinism", "model", "model", step_determinism),
+    Gate("poison", "kv-cache", "model", poison),
+)
+INTEGRATION = (Gate("ragged", "engine", "integration", ragged),)
