@@ -8,6 +8,7 @@ from gpu_actors.child import ChildFailure
 from gpu_actors.gates.acceptance import MARGIN
 from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.cases import Answer, answers, plan
+from gpu_actors.gates.evidence import Walked
 
 BURSTS = 12
 STEPS = 8
@@ -78,4 +79,6 @@ def judge(subject: Subject, one: Answer, positions: list[int], found: Array) -> 
     return passed(summary, **data) if mean <= allowed and worst <= each else failed(summary, **data)
 
 
-GATES = (Gate("decode_prefill", "acceptance", "acceptance", decode_prefill, level="L3", repeatable=False),)
+GATES = (
+    Gate("decode_prefill", "acceptance", "acceptance", decode_prefill, level="L3", evidence=Walked, repeatable=False),
+)

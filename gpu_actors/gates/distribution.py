@@ -10,6 +10,7 @@ from gpu_actors.gates.acceptance import MARGIN
 from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.cases import Answer, answers
 from gpu_actors.gates.compare import rms
+from gpu_actors.gates.evidence import BestTokens, Divergence
 
 SHARE = 1.0
 """By how much of the reference's own mean divergence an engine's may exceed it: other lawful orders of summation have
@@ -74,6 +75,14 @@ def upper_bound(differences: Array, rng: np.random.Generator) -> float:
 
 
 GATES = (
-    Gate("acceptance_top1", "acceptance", "acceptance", top1, level="L3", repeatable=False),
-    Gate("acceptance_divergence", "acceptance", "acceptance", divergence, level="L3", repeatable=False),
+    Gate("acceptance_top1", "acceptance", "acceptance", top1, level="L3", evidence=BestTokens, repeatable=False),
+    Gate(
+        "acceptance_divergence",
+        "acceptance",
+        "acceptance",
+        divergence,
+        level="L3",
+        evidence=Divergence,
+        repeatable=False,
+    ),
 )

@@ -114,6 +114,56 @@ class Tokens(Evidence):
     sequences: int
 
 
+class BestTokens(Evidence):
+    """The best token at each position against the oracle's."""
+
+    positions: int
+    outside: int
+    """Positions outside the tie band."""
+    equal: int
+    wrong: list[tuple[int, int]]
+    """Prompt length and position of the first that differ outside the band."""
+
+
+class Divergence(Evidence):
+    """Mean divergence from the oracle, in nats, over the samples."""
+
+    engine: float
+    reference: float
+    upper: float
+    """Upper end of the interval of the difference of the two."""
+    allowed: float
+
+
+class Walked(Evidence):
+    """Log-probabilities of decoding against those of prefill, in nats."""
+
+    k3: float
+    allowed: float
+    largest: float
+    allowed_each: float
+    positions: int
+
+
+class Followed(Evidence):
+    """Logits with changed weights against float64."""
+
+    comparisons: list[dict[str, Any]] = Field(default_factory=list)
+    effects: dict[str, float] = Field(default_factory=dict)
+    """First tensor of a group -> how far changing the group moves the logits, root mean square."""
+
+
+class InFloat32(Evidence):
+    """The tree with its compute dtype replaced."""
+
+    tree: str = ""
+    """Hash of the copy that passed."""
+    comparisons: list[dict[str, Any]] = Field(default_factory=list)
+    """Of the first check that failed."""
+    dtype: str = ""
+    violations: list[str] = Field(default_factory=list)
+
+
 class Stated(Evidence):
     """A criterion of the issue, and all that its command told."""
 

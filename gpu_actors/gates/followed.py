@@ -18,6 +18,7 @@ from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.cases import plan, said
 from gpu_actors.gates.compare import judged, rms
 from gpu_actors.gates.decoder import TABLE, Decoder
+from gpu_actors.gates.evidence import Followed
 from gpu_actors.gates.integration import outside_the_band
 from gpu_actors.gates.model import close
 from gpu_actors.gates.single import in_float32
@@ -211,6 +212,6 @@ def compared(subject: Subject, batch: list[list[int]], wanted: list[list[int]], 
 
 
 GATES = (
-    Gate("changed_weights", "weights", "acceptance", changed_weights, level="L3", repeatable=False),
+    Gate("changed_weights", "weights", "acceptance", changed_weights, level="L3", evidence=Followed, repeatable=False),
     Gate("permuted_weights", "engine", "acceptance", permuted_weights, level="L3", repeatable=False),
 )

@@ -15,6 +15,7 @@ from gpu_actors.child import ENGINE, Child, ChildFailure
 from gpu_actors.engine_rules import confinement
 from gpu_actors.gates import execution, model, provenance
 from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
+from gpu_actors.gates.evidence import InFloat32
 from gpu_actors.jobs import EngineJob
 from gpu_actors.sandbox import UNTIMED
 
@@ -103,7 +104,21 @@ def single(subject: Subject, checks: tuple[Callable[[Subject], Finding], ...]) -
 
 GATES: dict[str, Gate] = {
     "execution": Gate(
-        "float32_execution", "setup", "execution", lambda s: single(s, EXECUTION), repeatable=False, applies=in_bfloat16
+        "float32_execution",
+        "setup",
+        "execution",
+        lambda s: single(s, EXECUTION),
+        evidence=InFloat32,
+        repeatable=False,
+        applies=in_bfloat16,
     ),
-    "model": Gate("float32_model", "model", "model", lambda s: single(s, MODEL), repeatable=False, applies=in_bfloat16),
+    "model": Gate(
+        "float32_model",
+        "model",
+        "model",
+        lambda s: single(s, MODEL),
+        evidence=InFloat32,
+        repeatable=False,
+        applies=in_bfloat16,
+    ),
 }
