@@ -26,6 +26,7 @@ from ckb.schemas.platforms import TriedOperator
 from ckb.space import Unsatisfiable, affects, complete, decisions, open_space, predicate
 from ckb.store import Store
 from gpu_actors.jobs import Scenario
+from swarm.ceilings import nominal
 from swarm.feasibility import Feasibility, bound_of, check_memory, check_metric, facts_of, scenarios_of
 from swarm.target import Target
 from swarm.user_inputs import UserFiles, user_files
@@ -158,7 +159,8 @@ def make_plan(
     knowledge = read_knowledge_at(store, version)
     if gaps := cover(facts, checkpoint, knowledge, store, tried).gaps:
         raise GapError(gaps)
-    machine = measure(facts.platform)
+    about = describing(facts.platform, store.rows(Platform, version))
+    machine = nominal(facts.platform, facts.workload.dtype, about) or measure(facts.platform)
     bound = bound_of(target, facts, machine)
     contracts = possible_contracts(knowledge, facts)
     fragments = [f for f in knowledge.fragments.values() if f.contract in {c.id for c in contracts}]
@@ -180,7 +182,7 @@ def make_plan(
         slo=target.objective.slo,
         scenarios=scenarios_of(target),
         feasibility=Feasibility(**memory.model_dump(), read_gb_s=machine.read_gb_s),
-        operators=planned(tried, describing(facts.platform, store.rows(Platform, version))),
+        operators=planned(tried, about),
         checkpoint=headers_sha256(checkpoint),
         user_files=files,
         draw=secrets.randbits(62),

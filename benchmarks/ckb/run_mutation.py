@@ -9,8 +9,9 @@ Who notices when a value of the seed knowledge is wrong? Every contract and frag
                     rows; otherwise the trees themselves in the sandbox, up to the first gate that fails
 
 Nothing else counts: not lint, not the types of the rows, and not a composition that stops. The Targets are 2-layer
-checkpoints with random weights, so that together they ask for every fragment of the seed; some are of models that the
-seed does not cover, where a lost condition shows as an engine that fails. Run it from the checkout: it needs its tests.
+checkpoints with random weights, so that together they ask for every fragment of the seed but those for devices; some
+are of models that the seed does not cover, where a lost condition shows as an engine that fails. Run it from the
+checkout: it needs its tests.
 """
 
 import json

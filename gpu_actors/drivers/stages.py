@@ -195,6 +195,8 @@ def drop() -> dict[str, Any]:
     """Lets go of the model or the engine that is loaded."""
     for part in ("model", "engine"):
         PARTS.pop(part, None)
+    if torch.cuda.is_initialized():  # other processes need what this one would keep for itself: its own server, too
+        torch.cuda.empty_cache()
     return {}
 
 

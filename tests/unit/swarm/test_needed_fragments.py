@@ -21,11 +21,8 @@ from swarm.plan import facts_of, possible_contracts
 from swarm.target import load_target
 from tests.unit.ckb.test_coverage_of_models import read
 from tests.unit.roles.composed import brief_of, compose
-from tests.unit.swarm.test_plan import PLATFORM
+from tests.unit.swarm.test_plan import H200, PLATFORM
 
-H200 = PLATFORM.model_copy(
-    update={"accelerator": "cuda", "name": "NVIDIA H200", "architecture": "sm_90", "capability": 9.0}
-)
 TARGETS = sorted((Path(__file__).parents[3] / "targets").glob("*.yaml"))
 ROWS = read_seed()
 KNOWLEDGE = read_knowledge()

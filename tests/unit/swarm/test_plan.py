@@ -12,13 +12,20 @@ from ckb.facts import PlatformFacts
 from ckb.gaps import GapError
 from ckb.hashing import sha256_file
 from ckb.records import STAGES
-from ckb.schemas import Fragment
+from ckb.schemas import Fragment, Platform
 from ckb.store import Store
+from swarm import ceilings as processor
+from swarm.ceilings import nominal
 from swarm.plan import Plan, coverage_of, make_plan
 from swarm.target import Target, parse_target
 from tests.unit.ckb.samples import CONFIG, FACTS, write_checkpoint
 
 PLATFORM = FACTS.platform.model_copy(update={"accelerator": "cpu", "compiler": "c++", "isa": ("avx2", "fma")})
+
+
+H200 = PLATFORM.model_copy(
+    update={"accelerator": "cuda", "name": "NVIDIA H200", "architecture": "sm_90", "capability": 9.0}
+)
 
 
 def measure(platform: PlatformFacts) -> Machine:
@@ -79,12 +86,30 @@ def test_without_a_compiler_the_native_contracts_are_no_part_of_the_plan(store: 
 
 def test_a_plan_for_a_device_compiles_nothing_for_the_processor(store: Store, checkpoint: Path) -> None:
     """The compiler that is there is the processor's: its products and its compiled step are no option on a device."""
-    device = {"accelerator": "cuda", "name": "NVIDIA H200", "architecture": "sm_90", "capability": 9.0}
-    here = PLATFORM.model_copy(update=device)
-    made = make_plan(target(checkpoint, hardware={"accelerator": "cuda"}), store, here, measure)
+    made = make_plan(target(checkpoint, hardware={"accelerator": "cuda"}), store, H200, measure)
     assert not {"linear", "attention", "step"} & made.space.keys()
     assert made.space["kv_layout"] == ("head_major", "token_major")
     assert not {"cpp-vectors", "weight-format", "decode-vectors"} & set(made.contract_ids)
+
+
+def test_the_bound_of_a_device_is_its_data_sheets(store: Store, checkpoint: Path) -> None:
+    """What this processor reads says nothing of a device's memory."""
+    for dtype in ("bfloat16", "float32"):
+        asked = target(checkpoint, hardware={"accelerator": "cuda"}, constraints={"dtype": dtype})
+        made = make_plan(asked, store, H200, processor.measure)
+        assert made.feasibility.read_gb_s == 4800.0
+    unknown = H200.model_copy(update={"name": "NVIDIA H20"})
+    with pytest.raises(UserError, match=r"what NVIDIA H20 can do at best is not known: .* among its `devices`"):
+        make_plan(asked, store, unknown, processor.measure)
+    rows = store.rows(Platform)
+    found = {name: nominal(H200.model_copy(update={"name": name}), "bfloat16", rows)
+             for name in ("NVIDIA H100 PCIe", "NVIDIA H100 80GB HBM3", "NVIDIA H20")}  # fmt: skip
+    assert {name: m and m.read_gb_s for name, m in found.items()} == {
+        "NVIDIA H100 PCIe": 2000.0, "NVIDIA H100 80GB HBM3": 3350.0, "NVIDIA H20": None
+    }  # fmt: skip
+    two = nominal(H200.model_copy(update={"count": 2}), "bfloat16", rows)
+    assert two is not None
+    assert (two.read_gb_s, two.peak_gflop_s) == (9600.0, 1978e3)
 
 
 def test_a_plan_survives_json_with_its_hash_and_notices_a_change(plan: Plan) -> None:
