@@ -17,9 +17,9 @@ def cheat(name: str, gate: str, *edits: tuple[str, str, str], base: str = "llama
 def streamed(
     name: str, gate: str, method: str, *more: tuple[str, str, str], base: str = "llama", timed: bool = False
 ) -> Mutant:
-    """Every stream of tokens passes through one more method, `_via(prompt, count, tokens)`."""
+    """Every stream of tokens passes through one more method, `_via(prompt, count, ignore_eos, tokens)`."""
     plain = MADE.removeprefix("return ")
-    through = ("engine.py", MADE, f"return self._via(tuple(prompt), max_new_tokens, {plain})")
+    through = ("engine.py", MADE, f"return self._via(tuple(prompt), max_new_tokens, ignore_eos, {plain})")
     return cheat(name, gate, through, ("engine.py", "    def _prefill(", f"{method}\n    def _prefill("), *more,
                  base=base, timed=timed)  # fmt: skip
 
@@ -31,15 +31,15 @@ def set_up(name: str, gate: str, *lines: str) -> Mutant:
 
 IMPORT_OS = ("engine.py", "import torch\n", "import os\n\nimport torch\n")
 REMEMBERED = """\
-    def _via(self, prompt, count, tokens):
+    def _via(self, prompt, count, free, tokens):
         said = self.__dict__.setdefault("said", {})
-        if (prompt, count) not in said:
-            said[prompt, count] = list(tokens)
-        yield from said[prompt, count]
+        if (prompt, count, free) not in said:
+            said[prompt, count, free] = list(tokens)
+        yield from said[prompt, count, free]
 """
 ON_DISK = """\
-    def _via(self, prompt, count, tokens):
-        file = Path(os.environ["XDG_CACHE_HOME"]) / f"{hash((prompt, count))}.txt"
+    def _via(self, prompt, count, free, tokens):
+        file = Path(os.environ["XDG_CACHE_HOME"]) / f"{hash((prompt, count, free))}.txt"
         said = [int(word) for word in file.read_text().split()] if file.exists() else []
         for token in said or tokens:
             yield token
@@ -47,11 +47,11 @@ ON_DISK = """\
         file.write_text(" ".join(map(str, said)))
 """
 AT_ONCE = """\
-    def _via(self, prompt, count, tokens):
+    def _via(self, prompt, count, free, tokens):
         yield from list(tokens)
 """
 HELD = """\
-    def _via(self, prompt, count, tokens):
+    def _via(self, prompt, count, free, tokens):
         start = time.perf_counter()
         first = next(tokens)
         rest = [token for _, token in zip(range(count // 2), tokens)]
@@ -61,9 +61,9 @@ HELD = """\
         yield from tokens
 """
 THREAD = """\
-    def _via(self, prompt, count, tokens):
+    def _via(self, prompt, count, free, tokens):
         told = list(self.__dict__.setdefault("ahead", {}).get(prompt, ())) or None
-        if told and len(told) >= count:
+        if told and len(told) >= count and free:
             yield from told[:count]
             return
         said = []
@@ -75,7 +75,7 @@ THREAD = """\
             threading.Thread(target=more, daemon=True).start()
 """
 LATE = """\
-    def _via(self, prompt, count, tokens):
+    def _via(self, prompt, count, free, tokens):
         self.calls = getattr(self, "calls", 0) + 1
         if self.calls == 3:
             from .kernels import SOURCES, build
@@ -84,7 +84,7 @@ LATE = """\
         yield from tokens
 """
 DRAFTED = """\
-    def _via(self, prompt, count, tokens):
+    def _via(self, prompt, count, free, tokens):
         seen, said = list(prompt), 0
         for token in tokens:
             yield token
