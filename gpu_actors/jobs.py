@@ -12,7 +12,11 @@ from ckb.violations import Violation
 
 Level = Literal["L0", "L1", "L2", "L3"]
 Acceptance = Literal["screen", "full", "fresh"]
-"""Prompts of level L3: the fixed ones, these and as many that nobody has seen before, or the latter alone."""
+"""What level L3 asks. `screen`: fixed prompts, sequences of at most SCREEN_CONTEXT tokens, what is dear by a draw.
+`full`: fixed prompts and as many that nobody has seen before, up to the Target's whole context, with nothing drawn.
+`fresh`: a full one without its fixed prompts, for a tree that passed these very ones before (docs/design/012)."""
+SCREEN_CONTEXT = 1024
+DEADLINE_S: dict[Acceptance, float] = {"screen": 300.0, "full": 1200.0, "fresh": 1200.0}
 GateStatus = Literal["PASS", "FAIL", "BLOCKED_BY_HARDWARE"]
 
 
@@ -62,7 +66,7 @@ class VerifyJob(Frozen):
     """Folder of the tree that the issue's work started from, for criteria on what changed; empty for none."""
     seed: int = 0
     """Of this verdict's draws. Authors never see it."""
-    deadline_s: float = 300.0
+    deadline_s: float = DEADLINE_S["screen"]
     checker: str = ""
     """The user's own checker, a command with absolute paths; it gates beside L3."""
     checker_files: dict[str, str] = Field(default_factory=dict)

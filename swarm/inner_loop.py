@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from ckb.records import STAGES, Choice, Stage
-from gpu_actors.jobs import Acceptance, Level, Verdict, VerifyJob
+from gpu_actors.jobs import DEADLINE_S, Level, Verdict, VerifyJob
 from roles.author import Answer, AnyBrief, AuthorError, NoAnswer, Usage
 from roles.briefs import (
     AnalystAnswer,
@@ -23,6 +23,7 @@ from roles.briefs import (
     ReviewerBrief,
 )
 from swarm import events as e
+from swarm.accepted import asked
 from swarm.context import Context
 from swarm.crew import Crew
 from swarm.novelty import repetition
@@ -145,6 +146,7 @@ class InnerLoop:
         issue = context.state.issues[candidate.submitted.issue].issue
         stages = stages_of(issue)
         engine = context.engine_job(merged.commit, merged.tree) if merged else context.job_of(candidate)
+        acceptance = asked(purpose, context.state.passed(engine.tree), context.facts)
         verdict = self.crew.verify(
             VerifyJob(
                 candidate=candidate.id,
@@ -154,7 +156,8 @@ class InnerLoop:
                 contracts=tuple(c.id for c in context.contracts(stages)),
                 rows=context.in_force(stages, candidate.submitted.choices if choices is None else choices),
                 ckb_version=context.knowledge.version,
-                acceptance=self._acceptance(engine.tree, purpose),
+                acceptance=acceptance,
+                deadline_s=DEADLINE_S[acceptance],
                 criteria=issue.criteria if merged is None else (),  # which speak of the candidate's own change
                 base_dir=str(context.workspace.checkout(issue.base, "tree")) if issue.criteria else "",
                 seed=context.plan.seed_of("verdict", candidate.id, str(candidate.attempts), purpose),
@@ -168,13 +171,6 @@ class InnerLoop:
             e.VerdictMade(candidate=candidate.id, attempt=candidate.attempts, purpose=purpose, verdict=verdict)
         )
         return verdict
-
-    def _acceptance(self, tree: str, purpose: e.Purpose) -> Acceptance:
-        """A release asks prompts that nobody has seen, and the fixed ones unless this very tree has passed them."""
-        if purpose != "release":
-            return "screen"
-        screened = any(v.acceptance in ("screen", "full") for v in self.context.state.passed(tree))
-        return "fresh" if screened else "full"
 
     def objections(self, candidate: Candidate, verdict: Verdict) -> tuple[str, ...]:
         """What the judge holds against a candidate that the gates let through. It can fail one, never pass one."""

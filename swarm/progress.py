@@ -154,7 +154,7 @@ GATES_OF: dict[e.Purpose, str] = {
     "gates": "gates",
     "screen": "acceptance",
     "merge": "gates after the merge",
-    "release": "acceptance on fresh prompts",
+    "release": "acceptance of the release",
 }
 
 
@@ -178,7 +178,8 @@ def describe(event: e.AnyEvent) -> str | None:
                 f"{event.candidate} reviewed: {len(findings)} finding(s), first {first.file}:{first.line} {first.found}"
             )
         case e.VerdictMade(verdict=verdict):
-            return f"{event.candidate} {GATES_OF[event.purpose]}: {verdict_line(verdict)}"
+            level = f" ({verdict.acceptance})" if verdict.acceptance != "none" else ""
+            return f"{event.candidate} {GATES_OF[event.purpose]}{level}: {verdict_line(verdict)}"
         case e.BenchmarkMade(benchmark=benchmark):
             return f"benchmark ({event.purpose}): {benchmark_line(benchmark)}"
         case e.CandidateDecided():

@@ -12,6 +12,7 @@ from ckb.records import Choice
 from ckb.space import selection
 from gpu_actors.jobs import Benchmark, Verdict
 from roles.briefs import Span
+from swarm.accepted import in_full
 from swarm.context import Context
 from swarm.events import Merged
 from swarm.paths import engines_dir, home
@@ -62,6 +63,9 @@ def write_engine(context: Context, merged: Merged, benchmark: Benchmark) -> str:
     assert context.state.started, "a run starts before it releases"
     if bad := context.state.violation_in(merged):
         raise UserError(f"{merged.tree[:12]} can't be released: {bad.row.candidate}, {bad.row.what}")
+    if not in_full(context.state.passed(merged.tree), context.facts):
+        ways = ", ".join(verdict.acceptance for verdict in context.state.passed(merged.tree)) or "none"
+        raise UserError(f"{merged.tree[:12]} can't be released: it needs a full acceptance, it passed {ways}")
     name = f"engine_{merged.tree[:8]}"
     files = context.workspace.files(merged.commit)
     parent = engines_dir() / context.state.started.target

@@ -2,6 +2,8 @@
 
 Rounding decides which of two nearly equal logits is larger, and another order of summation rounds differently; so a
 token counts as right when the oracle's logit of it is within twice the reference's own largest error of the best one.
+All logits of a position share one hidden state, so their errors are one draw: where the reference was lucky, its error
+there says little of what a right engine may have, and that of the whole sequence stands for it.
 """
 
 from collections.abc import Sequence
@@ -42,6 +44,13 @@ def error_ratios(found: Array, exact: Array, own_max: Array, own_rms: Array) -> 
     error = found.astype(np.float64) - exact
     floor = 4 * 2.0**-24 * rms(exact)  # a few units in the last place of the float32 that logits travel in
     return float(np.abs(error).max() / (own_max.max() + floor)), rms(error) / (rms(own_rms) + floor)
+
+
+def tie_bands(evaluation: Evaluation) -> Array:
+    """By position, how far the oracle's logits of two tokens may lie apart for rounding to exchange them [T]."""
+    largest = evaluation.error_max
+    bands: Array = MARGIN * np.maximum(largest, rms(largest))
+    return bands
 
 
 @dataclass
@@ -92,9 +101,10 @@ def judge(
     walk: Walk, start: int, first: int, tokens: Sequence[int], evaluation: Evaluation, where: Sequence[int]
 ) -> None:
     """Counts tokens from the `first` new one on; `where` each of them is predicted."""
+    bands = tie_bands(evaluation)
     for i, (token, at) in enumerate(zip(tokens, where, strict=True)):
         gap = float(evaluation.top[at] - evaluation.following[at])
-        band = MARGIN * float(evaluation.error_max[at])
+        band = float(bands[at])
         if token == evaluation.best[at]:
             walk.equal += 1
         elif gap <= band:

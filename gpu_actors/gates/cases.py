@@ -14,12 +14,11 @@ from ckb.errors import UserError
 from ckb.facts import Facts
 from gpu_actors.child import ChildFailure
 from gpu_actors.gates.base import Array, Subject, logits_of
-from gpu_actors.jobs import Acceptance
+from gpu_actors.jobs import SCREEN_CONTEXT, Acceptance
 from gpu_actors.reference import Evaluation, Reference
 
 NEW_TOKENS = 64
 COUNT = 8
-SCREEN_CONTEXT = 1024
 SAMPLES = 16
 """Positions of each sequence whose whole row of logits is compared."""
 

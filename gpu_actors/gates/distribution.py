@@ -6,7 +6,7 @@ would be a catastrophe in the token that is about to be chosen.
 
 import numpy as np
 
-from gpu_actors.gates.acceptance import MARGIN
+from gpu_actors.gates.acceptance import MARGIN, tie_bands
 from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.cases import Answer, answers
 from gpu_actors.gates.compare import rms
@@ -30,7 +30,7 @@ def top1(subject: Subject) -> Finding:
     for one in answers(subject):
         held = one.case.evaluation
         same = one.best == held.oracle_best
-        clear = held.top - held.second > MARGIN * held.error_max
+        clear = held.top - held.second > tie_bands(held)
         positions, outside, equal = positions + len(same), outside + int(clear.sum()), equal + int(same.sum())
         wrong += [(len(one.case.prompt), int(at)) for at in np.flatnonzero(clear & ~same)]
     data = {"positions": positions, "outside": outside, "equal": equal, "wrong": wrong[:50]}
