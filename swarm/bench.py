@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from ckb.build import read_seed
 from ckb.checkpoint import read_checkpoint
+from ckb.errors import UserError
 from ckb.facts import Facts
 from ckb.schemas import ModelFamily
 from swarm.feasibility import facts_of
@@ -20,7 +21,15 @@ class MadeFor(BaseModel):
 
 
 def target_of(folder: Path) -> Target:
-    return MadeFor.model_validate_json((folder / "manifest.json").read_bytes()).target
+    """What an engine was made for. Raises UserError for a manifest that doesn't say it."""
+    try:
+        return MadeFor.model_validate_json((folder / "manifest.json").read_bytes()).target
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise UserError(
+            f"{folder / 'manifest.json'} does not say what the engine was made for: {where}: "
+            f"{error.errors()[0]['msg']}; generate it again"
+        ) from error
 
 
 def facts_of_engine(folder: Path, checkpoint: Path) -> Facts:

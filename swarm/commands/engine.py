@@ -83,8 +83,8 @@ def bench(
 
     folder = engines.find_engine(engine)
     weights = engines.checkpoint_of(folder, checkpoint)
-    facts = facts_of_engine(folder, weights)
     arms = baselines(against or (), tensor_parallel=target_of(folder).constraints.tensor_parallel)
+    facts = facts_of_engine(folder, weights)
     warn_if_changed(folder)
     print(
         f"timing the engine and {', '.join(arm.name for arm in arms)} in turn, once no run has the device "

@@ -207,6 +207,28 @@ def test_an_engine_without_its_checkpoint_or_with_a_broken_manifest(
     assert "manifest.json is no manifest" in refused(capsys, "chat", str(engine))
 
 
+@pytest.mark.parametrize(
+    ("against", "words"),
+    [
+        ("wllm", "there is no baseline 'wllm'; there are huggingface, vllm, sglang, tensorrt_llm, mlx_lm, a URL, or"),
+        ("vllm", "there is no program 'vllm' on the PATH"),
+        ("sh serve --port 8000", "the command must say where its port goes, as {port}"),
+        ("http://", "a server's address is http://HOST:PORT/v1"),
+    ],
+)
+def test_a_baseline_that_is_none(
+    engine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], against: str, words: str
+) -> None:
+    assert "manifest.json does not say what the engine was made for: target: Field required" in refused(
+        capsys, "bench", str(engine), "--against", against
+    )
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    manifest = json.loads((engine / "manifest.json").read_text())
+    target = {"model": {"path": "tiny"}, "workload": {"prompt_tokens": [4], "new_tokens": [8]}}
+    (engine / "manifest.json").write_text(json.dumps(manifest | {"target": target}))
+    assert words in refused(capsys, "bench", str(engine), "--against", against)
+
+
 def test_an_engine_whose_server_ends_at_once_says_why(
     engine: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
