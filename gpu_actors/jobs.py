@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from ckb.facts import Facts, Frozen
-from ckb.records import Contract, Stage
+from ckb.records import Choice, Contract, Stage
 from ckb.violations import Violation
 
 Level = Literal["L0", "L1", "L2", "L3"]
@@ -52,6 +52,8 @@ class VerifyJob(Frozen):
     gates that execute contracts read their columns. Without any, those gates fall away."""
     ckb_version: int = 0
     """The version that the rows are of."""
+    choices: dict[str, Choice] = Field(default_factory=dict)
+    """What the candidate says that it decided: each mechanism that this claims is looked for while it runs."""
     acceptance: Acceptance = "screen"
     """Size of the L3 acceptance."""
     seed: int = 0

@@ -132,6 +132,7 @@ class InnerLoop:
         context.note(f"{candidate.id}: gates {', '.join(levels)}")
         stages = stages_of(context.state.issues[candidate.submitted.issue].issue)
         engine = context.engine_job(merged.commit, merged.tree) if merged else context.job_of(candidate)
+        made = candidate.submitted.choices if choices is None else choices
         verdict = self.crew.verify(
             VerifyJob(
                 candidate=candidate.id,
@@ -139,7 +140,8 @@ class InnerLoop:
                 stages=stages,
                 levels=levels,
                 contracts=tuple(c.id for c in context.contracts(stages)),
-                rows=context.in_force(stages, candidate.submitted.choices if choices is None else choices),
+                rows=context.in_force(stages, made),
+                choices=dict(made),
                 ckb_version=context.knowledge.version,
                 acceptance=self._acceptance(engine.tree, purpose),
                 seed=context.plan.seed_of("verdict", candidate.id, str(candidate.attempts), purpose),

@@ -4,8 +4,10 @@ from ckb.records import Stage
 from gpu_actors.gates import (
     acceptance,
     calls,
+    claims,
     error_cases,
     execution,
+    honesty,
     integration,
     interface,
     model,
@@ -17,7 +19,7 @@ from gpu_actors.gates.base import Gate
 OWN: dict[Stage, tuple[Gate, ...]] = {
     "execution": execution.GATES,
     "model": model.GATES,
-    "integration": (*integration.GATES, *server.GATES),
+    "integration": (*integration.GATES, *honesty.GATES, *claims.GATES, *server.GATES),
 }
 """The tests of each stage. Around them the contracts are executed: their calls are recorded while these run."""
 
