@@ -7,6 +7,8 @@ from pydantic import Field, model_validator
 from ckb.facts import Facts, Frozen
 from ckb.records import Choice, Contract, Stage
 from ckb.violations import Violation
+from gpu_actors.telemetry import Conditions
+from gpu_actors.usage import Usage
 
 Level = Literal["L0", "L1", "L2", "L3"]
 Acceptance = Literal["screen", "full", "fresh"]
@@ -146,6 +148,9 @@ class BenchmarkJob(Frozen):
     arms: tuple[Arm, ...]
     scenarios: tuple[Scenario, ...]
     repeats: int = 3
+    """Of each scenario, on inputs whose figures no author sees: they decide."""
+    shown: int = 0
+    """Further repeats, on other inputs, whose figures authors may see: they decide nothing."""
     warmup: int = 1
     seed: int = 0
     checkpoint: str
@@ -166,6 +171,8 @@ class Row(Frozen):
     prompt_tokens: int
     new_tokens: int
     repeat: int
+    shown: bool = False
+    """Of the part of the inputs whose figures authors may see."""
     group: int = 0
     """Which group of the run, warm-ups counted: what was timed beside each other, on one prompt."""
     order: int
@@ -190,6 +197,8 @@ class UserRow(Frozen):
 
     arm: str
     repeat: int
+    shown: bool = False
+    """Of the part whose figures authors may see."""
     group: int = 0
     """Which group of the user's benchmark: what was run beside each other."""
     order: int
@@ -214,6 +223,8 @@ class ArmResult(Frozen):
     """Largest sum of the process tree's resident sets, load included."""
     violations: tuple[Violation, ...] = ()
     """What the arm's process tried that no engine may."""
+    usage: Usage = Usage()
+    """Memory and utilisation by device, request by request."""
 
 
 class Benchmark(Frozen):
@@ -226,7 +237,12 @@ class Benchmark(Frozen):
     read_gb_s: float
     """Best streaming read of main memory measured in this run, all threads."""
     repeats: int
+    """That decide."""
+    shown: int = 0
+    """Further ones, whose figures authors may see."""
     warmup: int
+    conditions: tuple[Conditions, ...] = ()
+    """The machine before the run and after each scenario."""
     prompts: str
     """What the prompts were, in words."""
     device: str
