@@ -9,22 +9,22 @@ faster than memory allows, or when its tokens are wrong; the latter two make the
 foreign load spoiled is measured again when the machine is quiet, or when it has not been for a while.
 """
 
-import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from benchmarks import prompts
-from ckb.violations import Violation
 from gpu_actors import processes
-from gpu_actors.arms import CHECKED_POSITIONS, Runner, fault, runner_of
-from gpu_actors.child import ChildFailure
-from gpu_actors.gates.model import BOUND
-from gpu_actors.jobs import Arm, ArmResult, Benchmark, BenchmarkJob, Row, Scenario, UserRow
+from gpu_actors.answers import Answers
+from gpu_actors.arms import runner_of
+from gpu_actors.child import Child, ChildFailure, Event
+from gpu_actors.conduct import Conduct
+from gpu_actors.entrants import Entrant
+from gpu_actors.jobs import Arm, Benchmark, BenchmarkJob, Row, Scenario, UserRow
 from gpu_actors.machine import FOREIGN_LIMIT, Ceiling, ForeignLoad, too_fast
+from gpu_actors.telemetry import Conditions, Telemetry
 from gpu_actors.user_rows import UserRounds
 
 WATCH_S = 0.5
@@ -33,46 +33,6 @@ QUIET_S = 1.0
 """How long the machine must be quiet before a spoiled group is measured again."""
 PATIENCE_S = 20.0
 """How long one benchmark waits for that in all."""
-
-Status = Literal["OK", "CRASHED", "TIMEOUT", "WRONG"]
-
-
-@dataclass
-class Entrant:
-    """One arm while the run goes on."""
-
-    name: str
-    runner: Runner
-    engine: bool
-    status: Status = "OK"
-    detail: str = ""
-    load_s: float = 0.0
-    said: list[tuple[int, list[int], list[int]]] = field(default_factory=list)
-    """Group, prompt and tokens of each generation of the right length."""
-    violations: tuple[Violation, ...] = ()
-
-    def look_at_the_watch(self) -> None:
-        """An engine that behaved in its gates may try while it is timed what it must not."""
-        told = self.runner.child.told
-        told.read()
-        self.violations = told.rows(self.name, "benchmark")
-        if self.violations:
-            self.status, self.detail = "WRONG", f"violation: {self.violations[0].what}"
-
-    def drop(self, failure: ChildFailure) -> None:
-        self.status = "TIMEOUT" if failure.kind == "TIMEOUT" else "CRASHED"
-        self.detail = f"{failure.kind}: {failure}"[:500]
-
-    def result(self) -> ArmResult:
-        return ArmResult(
-            arm=self.name,
-            status=self.status,
-            detail=self.detail,
-            load_s=self.load_s,
-            peak_rss_bytes=self.runner.child.sandbox.peak_rss_bytes,
-            violations=self.violations,
-            setting=self.runner.setting,
-        )
 
 
 class Benchmarker:
@@ -87,15 +47,22 @@ class Benchmarker:
         self._groups = 0
         self._timed = 0
         self._patience_s = PATIENCE_S
+        self._start_s = time.monotonic()
+        self._telemetry = Telemetry(job.facts.platform.accelerator)
+        self._conditions: list[Conditions] = []
 
     def run(self) -> Benchmark:
-        start = time.monotonic()
-        with Ceiling(self.job.facts.platform.cores) as ceiling:
+        with self._telemetry, Ceiling(self.job.facts.platform.cores) as ceiling:
             try:
+                self._note_conditions()
                 self._enter(ceiling)
                 for scenario in self.job.scenarios:
                     self._measure(scenario)
-                self._check_outputs()
+                    self._note_conditions()
+                longest = max(scenario.prompt_tokens + scenario.new_tokens for scenario in self.job.scenarios)
+                for entrant in self._entrants:
+                    entrant.look_at_its_conduct(self.job.facts, longest)
+                Answers(self.job, self._deadline).check(self._entrants)
                 for entrant in self._entrants:
                     entrant.look_at_the_watch()
             finally:
@@ -113,8 +80,13 @@ class Benchmarker:
             warmup=self.job.warmup,
             prompts=f"{prompts.DESCRIPTION}; end tokens ignored",
             device=self.job.facts.platform.name,
-            seconds=time.monotonic() - start,
+            seconds=time.monotonic() - self._start_s,
+            shown=self.job.shown,
+            conditions=tuple(self._conditions),
         )
+
+    def _note_conditions(self) -> None:
+        self._conditions.append(self._telemetry.conditions(time.monotonic() - self._start_s))
 
     def _run_user_benchmark(self) -> tuple[UserRow, ...]:
         """The user's benchmark on the engines that are right, whose own processes have ended by now."""
@@ -145,26 +117,32 @@ class Benchmarker:
         ceiling.measure()
 
     def _start(self, arm: Arm) -> Entrant:
-        runner = runner_of(arm, self.job, self._cache_dir)
-        self._entrants.append(Entrant(arm.name, runner, engine=arm.engine is not None))
+        runner, engine = runner_of(arm, self.job, self._cache_dir), arm.engine is not None
+        judged = runner.child if engine and isinstance(runner.child, Child) else None
+        conduct = Conduct(runner.child, self._telemetry, judged, self._start_s)
+        self._entrants.append(Entrant(arm.name, runner, engine, conduct))
         return self._entrants[-1]
 
     def _load(self, entrant: Entrant, *, timed: bool) -> None:
         child = entrant.runner.child
         try:
+            entrant.conduct.loads()
             entrant.runner.load(self._left)
             child.sandbox.sample_s = WATCH_S
+            entrant.conduct.has_loaded()
         except ChildFailure as failure:
             entrant.drop(failure)
         if timed and "startup_s" not in entrant.runner.setting.not_given:
             entrant.load_s = (time.perf_counter_ns() - child.started_ns) / 1e9
 
     def _measure(self, scenario: Scenario) -> None:
+        """Warm-ups, then the repeats whose figures authors may see, then those that decide."""
         for _ in range(self.job.warmup):
             self._group(scenario, repeat=None)
-        spare = self.job.repeats
-        repeat = 0
-        while repeat < self.job.repeats and self._active and self._left > 0:
+        self._each(lambda entrant: entrant.conduct.warmed_up())
+        wanted = self.job.shown + self.job.repeats
+        spare, repeat = wanted, 0
+        while repeat < wanted and self._active and self._left > 0:
             rows = self._group(scenario, repeat)
             self._rows += rows
             spoiled = any(row.busy for row in rows)
@@ -173,6 +151,15 @@ class Benchmarker:
                 self._await_quiet()
             else:
                 repeat += 1
+        self._each(lambda entrant: entrant.conduct.shape_done())
+
+    def _each(self, do: Callable[[Entrant], None]) -> None:
+        """Something with every active arm; one whose process fails is out."""
+        for entrant in self._active:
+            try:
+                do(entrant)
+            except ChildFailure as failure:
+                entrant.drop(failure)
 
     def _await_quiet(self) -> None:
         """Returns when nobody else uses the machine for a second, or when the patience of this run is spent."""
@@ -216,80 +203,44 @@ class Benchmarker:
                 processes.resume(pid)
 
     def _time(self, entrant: Entrant, scenario: Scenario, prompt: list[int], repeat: int, group: int) -> Row:
+        """One request on the clock of this process. Raises ChildFailure."""
         self._timed += 1
+        others = self._strangers()
+        entrant.conduct.begins()
         load = ForeignLoad(entrant.runner.child)
         start = time.perf_counter_ns()
         events = list(entrant.runner.stream(prompt, scenario.new_tokens, self._left))
         foreign = load.share()
+        entrant.conduct.ends()
+        others = others or self._strangers()
         tokens = [event.value for event in events]
-        busy = foreign > FOREIGN_LIMIT
-        void = f"foreign processes used {foreign:.0%} of the machine" if busy else None
+        busy = foreign > FOREIGN_LIMIT or bool(others)
+        void = others or (f"foreign processes used {foreign:.0%} of the machine" if busy else None)
         told = entrant.runner.tells_tokens
         if len(tokens) != scenario.new_tokens or (told and not all(self._is_token(token) for token in tokens)):
             busy, void = False, f"asked for {scenario.new_tokens} tokens, found {len(tokens)}: {str(tokens[:4])[:60]}"
             entrant.status, entrant.detail = "WRONG", void
         elif told:
             entrant.said.append((group, prompt, tokens))
-        times = [(event.at_ns - start) / 1e6 for event in events] or [0.0]
-        first, last = times[0], times[-1]
-        tpot = (last - first) / max(1, len(times) - times.count(first))
         return Row(
             arm=entrant.name,
             prompt_tokens=scenario.prompt_tokens,
             new_tokens=scenario.new_tokens,
             repeat=repeat,
+            shown=repeat < self.job.shown,
             group=group,
             order=self._timed,
-            ttft_ms=first,
-            tpot_ms=tpot,
-            latency_ms=last,
-            decode_tok_s=1000 / tpot if tpot else 0.0,
             foreign_cpu=foreign,
             void=void,
             busy=busy,
+            **times_of(events, start),
         )
+
+    def _strangers(self) -> str:
+        return self._telemetry.strangers(e.runner.child.sandbox.pid for e in self._entrants if e.runner.child.alive)
 
     def _is_token(self, token: Any) -> bool:
         return isinstance(token, int) and 0 <= token < self.job.facts.model.vocab
-
-    def _check_outputs(self) -> None:
-        """What was said while the clock ran must be what somebody else holds to be most likely: Hugging Face where it
-        takes part, else the first arm, which is the incumbent and has passed its acceptance. A process that judged its
-        own words could forge both. The judge itself, if it is an engine, is held against its own logits.
-
-        Only some positions of each generation are looked at, drawn now: rounding sets the band, and exact equality is
-        the matter of the acceptance.
-        """
-        able = [entrant for entrant in self._active if entrant.runner.judges]
-        judges = [*(e for e in able if not e.engine), *able]
-        if not judges:
-            return
-        judge = judges[0]
-        for entrant in self._active:
-            if judge.status != "OK":  # then nobody is left who could say
-                return
-            if entrant is judge and not judge.engine:
-                continue
-            try:
-                self._check(entrant, judge)
-            except ChildFailure as failure:
-                judge.drop(failure)
-
-    def _check(self, entrant: Entrant, judge: Entrant) -> None:
-        """Raises ChildFailure when the judge can't say. Who said the judge's own words on the same prompt is right
-        without a further question: the judge has been held against its own logits before anybody else."""
-        own = {} if entrant is judge else {group: tokens for group, _, tokens in judge.said}
-        band = (2 if entrant is judge else 8) * BOUND[self.job.facts.workload.dtype]
-        for group, prompt, tokens in entrant.said:
-            if tokens == own.get(group):
-                continue
-            predicting = range(len(prompt) - 1, len(prompt) + len(tokens) - 1)
-            draw = random.Random(f"{self.job.seed} {group} checked positions")
-            positions = sorted(draw.sample(predicting, min(CHECKED_POSITIONS, len(predicting))))
-            rows = judge.runner.logits(prompt + tokens, positions, max(60.0, self._left))
-            if found := fault(prompt + tokens, positions, rows, band):
-                entrant.status, entrant.detail = "WRONG", f"by the logits of {judge.name}: {found}"
-                return
 
     def _judged(self, ceiling_gb_s: float) -> tuple[Row, ...]:
         """The rows, void where their arm turned out wrong; one that is faster than memory allows makes it so."""
@@ -306,3 +257,12 @@ class Benchmarker:
             row.model_copy(update={"void": wrong[row.arm], "busy": False}) if row.arm in wrong else row
             for row in self._rows
         )
+
+
+def times_of(events: list[Event], start_ns: int) -> dict[str, float]:
+    """The times of a row, in ms from the request on."""
+    times = [(event.at_ns - start_ns) / 1e6 for event in events] or [0.0]
+    first, last = times[0], times[-1]
+    tpot = (last - first) / max(1, len(times) - times.count(first))  # a server may send several tokens at once
+    decode = 1000 / tpot if tpot else 0.0
+    return {"ttft_ms": first, "tpot_ms": tpot, "latency_ms": last, "decode_tok_s": decode}

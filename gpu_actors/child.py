@@ -110,6 +110,8 @@ class Child:
         os.set_blocking(self.sandbox.request_fd, False)
         self.told = Told(self.sandbox.watch_fd)
         """What its watch says of it."""
+        self.writable = (self.sandbox.private, *confinement.write)
+        """Folders that it may write to."""
         self._buffer = bytearray()
         self._requests = 0
         self.alive = True

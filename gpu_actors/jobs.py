@@ -7,8 +7,10 @@ from pydantic import Field, model_validator
 from benchmarks.baselines.records import Baseline, Setting
 from ckb.criteria import Criterion
 from ckb.facts import Facts, Frozen
-from ckb.records import Contract, Stage
+from ckb.records import Choice, Contract, Stage
 from ckb.violations import Violation
+from gpu_actors.telemetry import Conditions
+from gpu_actors.usage import Usage
 
 Level = Literal["L0", "L1", "L2", "L3"]
 Acceptance = Literal["screen", "full", "fresh"]
@@ -58,6 +60,8 @@ class VerifyJob(Frozen):
     gates that execute contracts read their columns. Without any, those gates fall away."""
     ckb_version: int = 0
     """The version that the rows are of."""
+    choices: dict[str, Choice] = Field(default_factory=dict)
+    """What the candidate says that it decided: each mechanism that this claims is looked for while it runs."""
     acceptance: Acceptance = "screen"
     """Size of the L3 acceptance."""
     criteria: tuple[Criterion, ...] = ()
@@ -190,6 +194,9 @@ class BenchmarkJob(Frozen):
     arms: tuple[Arm, ...]
     scenarios: tuple[Scenario, ...]
     repeats: int = 3
+    """Of each scenario, on inputs whose figures no author sees: they decide."""
+    shown: int = 0
+    """Further repeats, on other inputs, whose figures authors may see: they decide nothing."""
     warmup: int = 1
     seed: int = 0
     checkpoint: str
@@ -210,6 +217,8 @@ class Row(Frozen):
     prompt_tokens: int
     new_tokens: int
     repeat: int
+    shown: bool = False
+    """Of the part of the inputs whose figures authors may see."""
     group: int = 0
     """Which group of the run, warm-ups counted: what was timed beside each other, on one prompt."""
     order: int
@@ -234,6 +243,8 @@ class UserRow(Frozen):
 
     arm: str
     repeat: int
+    shown: bool = False
+    """Of the part whose figures authors may see."""
     group: int = 0
     """Which group of the user's benchmark: what was run beside each other."""
     order: int
@@ -260,6 +271,8 @@ class ArmResult(Frozen):
     """What the arm's process tried that no engine may."""
     setting: Setting | None = None
     """Version, flags, dtype, parallelism and graph state, and what this arm can't give; None in records of before."""
+    usage: Usage = Usage()
+    """Memory and utilisation by device, request by request."""
 
 
 class Benchmark(Frozen):
@@ -272,7 +285,12 @@ class Benchmark(Frozen):
     read_gb_s: float
     """Best streaming read of main memory measured in this run, all threads."""
     repeats: int
+    """That decide."""
+    shown: int = 0
+    """Further ones, whose figures authors may see."""
     warmup: int
+    conditions: tuple[Conditions, ...] = ()
+    """The machine before the run and after each scenario."""
     prompts: str
     """What the prompts were, in words."""
     device: str

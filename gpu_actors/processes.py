@@ -121,6 +121,13 @@ def cpu_seconds(pids: list[int]) -> float:
     return total * TICK_S
 
 
+def reaped_seconds(pid: int) -> float:
+    """User and system time of the children of a process that have ended and that it waited for."""
+    with contextlib.suppress(*GONE):
+        return sum(map(int, _stat(pid)[13:15])) * TICK_S
+    return 0.0
+
+
 def machine_cpu_seconds() -> float:
     """Busy time of all processors since boot, interrupts and waiting left out."""
     times = psutil.cpu_times()

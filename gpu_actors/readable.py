@@ -43,9 +43,12 @@ def owner(entry: str) -> str:
 
 
 def site_folders() -> tuple[Path, ...]:
-    """Where third-party packages lie: the folders of sys.path that hold installed distributions."""
-    folders = (Path(entry).resolve() for entry in sys.path if entry)
-    return tuple(dict.fromkeys(f for f in folders if f.is_dir() and any(f.glob("*.dist-info"))))
+    """Where third-party packages lie: the folders of sys.path that hold installed distributions. What a package adds of
+    its own folder while it is imported (ray does) is its own: a child would look for modules in a package that it may
+    not read."""
+    entries = dict.fromkeys(Path(entry).resolve() for entry in sys.path if entry)
+    folders = [f for f in entries if f.is_dir() and any(f.glob("*.dist-info"))]
+    return tuple(f for f in folders if not any(f.is_relative_to(other) for other in folders if other != f))
 
 
 def readable_packages() -> tuple[Path, ...]:

@@ -22,9 +22,9 @@ from typing import IO
 
 from ckb.errors import UserError
 from gpu_actors import cgroups, layers, processes
+from gpu_actors.allowance import Allowance, Guard
 from gpu_actors.confinement import DRIVERS, environment, give, identity, specification
 from gpu_actors.confinement import Confinement as Confinement  # by which it is known: the two go together
-from gpu_actors.usage import Allowance, Usage
 
 UNTIMED = {"OMP_WAIT_POLICY": "PASSIVE"}
 """Environment of children whose speed is not measured: threads that spin at a barrier while their partner waits for a
@@ -59,7 +59,7 @@ class Sandbox:
         self._shared = tuple(path.resolve() for path in confinement.write)
         self._memory_bytes = confinement.memory_bytes or processes.memory_bytes() * 15 // 16
         folders = (self.private, *self._shared)
-        self._usage = Usage(Allowance(self._memory_bytes, confinement.disk_bytes, folders))
+        self._guard = Guard(Allowance(self._memory_bytes, confinement.disk_bytes, folders))
         with contextlib.ExitStack() as undo:
             undo.callback(remove, self.private)
             limited = confinement.mode != "none" and "cgroups" not in confinement.without
@@ -166,14 +166,14 @@ class Sandbox:
             self._process.stdout.close()
         self._group.remove()
         remove(self.private)
-        for folder in self._shared if self._usage.full else ():
+        for folder in self._shared if self._guard.full else ():
             remove(folder)
             folder.mkdir()
 
     @property
     def peak_rss_bytes(self) -> int:
         """Largest sum of the group's resident sets that was seen."""
-        return self._usage.peak_rss_bytes
+        return self._guard.peak_rss_bytes
 
     def _end(self) -> None:
         """Ends every process of the group that the tree, an earlier look or the control group tells of. Its watcher
@@ -215,7 +215,7 @@ class Sandbox:
             for pid in members:
                 if pid not in self._seen:
                     self._seen[pid] = processes.start_time(pid)
-            if reason := self._usage.excess(members):
+            if reason := self._guard.excess(members):
                 self.kill(reason)
 
 

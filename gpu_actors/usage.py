@@ -1,81 +1,73 @@
-"""What one child's process group uses of the machine, and whether that is too much."""
+"""What an arm of a benchmark used of the machine and its devices, request by request; what no engine can do with."""
 
-import contextlib
-import os
-import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections import defaultdict
 
-from gpu_actors import processes
+from ckb.facts import Facts, Frozen
 
-PROCESS_LIMIT = 256
-DISK_S = 1.0
-"""Least time between two looks at the folders: they are walked, and may hold many files."""
-FILE_LIMIT = 200_000
-"""Most files in the folders that a child may write: empty ones take no bytes, but inodes and our time."""
+IDLE = 0.02
+"""Least share of one processor, or of a device's time, that whoever generates tokens keeps busy."""
 
 
-@dataclass(frozen=True)
-class Allowance:
-    """The most that a group may use."""
+class DeviceUse(Frozen):
+    """One device at the end of one request."""
 
-    memory_bytes: int
-    disk_bytes: int
-    folders: tuple[Path, ...]
-    """What it may write: their sizes count, whoever filled them."""
-
-
-class Usage:
-    """Looks at a process group from time to time."""
-
-    def __init__(self, allowance: Allowance):
-        self._allowance = allowance
-        self._next_disk = 0.0
-        self.full = False
-        """Whether it was the disk that was too much."""
-        self.peak_rss_bytes = 0
-
-    def excess(self, members: Sequence[int]) -> str | None:
-        """Why the group must be ended now, or None. `members`: ids of its processes, the first is its root."""
-        allowed = self._allowance
-        resident = sum(processes.rss_bytes(pid) for pid in members)
-        self.peak_rss_bytes = max(self.peak_rss_bytes, resident, processes.peak_rss_bytes(members[0]))
-        if resident > allowed.memory_bytes:
-            return f"its resident memory of {resident:,} bytes is over the limit of {allowed.memory_bytes:,}"
-        if len(members) > PROCESS_LIMIT:
-            return f"it started more than {PROCESS_LIMIT} processes"
-        if time.monotonic() < self._next_disk:
-            return None
-        begun = time.monotonic()
-        reason = self._disk(members)
-        took = time.monotonic() - begun
-        self._next_disk = time.monotonic() + max(DISK_S, 20 * took)
-        self.full = reason is not None
-        return reason
-
-    def _disk(self, members: Iterable[int]) -> str | None:
-        allowed = self._allowance
-        size, files = folder_size(allowed.folders)
-        # what was written to a file that has no name any more lies in no folder
-        used = max(size, sum(processes.written_bytes(pid) for pid in members))
-        if used > allowed.disk_bytes:
-            return f"it wrote {used:,} bytes to the disk; the limit is {allowed.disk_bytes:,}"
-        if files > FILE_LIMIT:
-            return f"it has more than {FILE_LIMIT:,} files in its folders"
-        return None
+    device: str
+    """cuda-0."""
+    bytes: int
+    """Of its memory that the arm holds; by how much it grew while the arm was loaded, where the driver doesn't name
+    processes as we do."""
+    busy: float
+    """Share of the last sampling period in which a kernel ran."""
 
 
-def folder_size(folders: Iterable[Path]) -> tuple[int, int]:
-    """(bytes on the disk, files) below some folders. Links are not followed; it stops counting beyond FILE_LIMIT."""
-    size = files = 0
-    waiting = [str(folder) for folder in folders]
-    while waiting and files <= FILE_LIMIT:
-        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                files += 1
-                with contextlib.suppress(OSError):
-                    size += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-    return size, files
+class Sample(Frozen):
+    """One timed or warming request."""
+
+    at_s: float
+    """Its end, since the benchmark began."""
+    rss_bytes: int
+    """Resident memory of the process tree at its end."""
+    processors: float
+    """How many processors it kept busy, on average."""
+    devices: tuple[DeviceUse, ...] = ()
+
+
+class Usage(Frozen):
+    """One arm's series."""
+
+    samples: tuple[Sample, ...] = ()
+    peak_rss_bytes: int = 0
+
+    @property
+    def by_device(self) -> dict[str, tuple[DeviceUse, ...]]:
+        found: dict[str, list[DeviceUse]] = defaultdict(list)
+        for sample in self.samples:
+            for use in sample.devices:
+                found[use.device].append(use)
+        return {device: tuple(uses) for device, uses in found.items()}
+
+
+def too_idle(usage: Usage, facts: Facts) -> str:
+    """Why nobody can have computed tokens: what computes them was at rest the whole time. Empty if it was not."""
+    if facts.platform.accelerator == "cpu":
+        most = max((sample.processors for sample in usage.samples), default=0.0)
+        return f"it kept {most:.1%} of one processor busy (at least {IDLE:.0%})" if most < IDLE else ""
+    for device, uses in usage.by_device.items():
+        if (most := max(use.busy for use in uses)) <= 0:
+            return f"{device} was at rest during all {len(uses)} requests (utilisation {most:.0%})"
+    return ""
+
+
+def too_small(usage: Usage, facts: Facts, tokens: int) -> str:
+    """Why the model can't have been there: less memory than the weights that every token passes and a cache of `tokens`
+    positions, spread over the devices. Empty if there is enough."""
+    least = facts.model.decode_bytes(tokens, facts.workload.dtype)
+    if facts.platform.accelerator == "cpu":
+        held = {"resident memory": max([usage.peak_rss_bytes, *(sample.rss_bytes for sample in usage.samples)])}
+    else:
+        held = {device: max(use.bytes for use in uses) for device, uses in usage.by_device.items()}
+        least //= max(1, len(held))
+    for what, found in held.items():
+        if found < least:
+            return f"{what} of {found:,} bytes is less than weights and cache, {least:,} bytes"
+    return ""

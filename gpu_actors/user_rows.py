@@ -27,8 +27,9 @@ class UserRounds:
 
     def run(self, deadline: float) -> tuple[UserRow, ...]:
         """No repeat begins after `deadline` (monotonic seconds)."""
-        repeat, groups, spare = 0, 0, self._job.repeats
-        while repeat < self._job.repeats and self._engines and time.monotonic() < deadline:
+        wanted = self._job.shown + self._job.repeats
+        repeat, groups, spare = 0, 0, wanted
+        while repeat < wanted and self._engines and time.monotonic() < deadline:
             spoiled = self._group(repeat, groups)
             groups += 1
             if spoiled and spare > 0:
@@ -50,9 +51,10 @@ class UserRounds:
         foreign = load.share()
         loud = foreign > FOREIGN_LIMIT
         void = failure or (f"foreign processes used {foreign:.0%} of the machine" if loud else None)
+        shown = repeat < self._job.shown
         place = {"repeat": repeat, "group": group, "order": len(self._rows) + 1}
         busy = loud and not failure
-        self._rows.append(UserRow(arm=name, **place, metrics=metrics, void=void, busy=busy))
+        self._rows.append(UserRow(arm=name, **place, shown=shown, metrics=metrics, void=void, busy=busy))
         if failure:
             del self._engines[name]
         return busy

@@ -16,7 +16,9 @@ Purpose = Literal["stage", "gates", "screen", "merge", "release"]
 screen: the L3 acceptance of one that showed a gain; merge: after a merge; release: the last one, of the engine."""
 
 
-BenchmarkPurpose = Literal["baseline", "round", "merge", "release"]
+BenchmarkPurpose = Literal["baseline", "round", "again", "merge", "release"]
+"""Why engines were timed: baseline: Hugging Face alone; round: candidates against the incumbent; again: one that won,
+against the incumbent once more; merge: after a merge onto another; release: the engine, against Hugging Face."""
 Decision = Literal["kept", "discarded"]
 IssueOutcome = Literal["merged", "nothing_kept", "failed"]
 Outcome = Literal["accepted", "no_engine", "budget", "blocked"]
@@ -110,7 +112,7 @@ class BenchmarkMade(Event):
     purpose: BenchmarkPurpose
     round: int = 0
     candidate: str | None = None
-    """The candidate of a `merge` benchmark."""
+    """The candidate of an `again`, `merge` or `release` benchmark."""
     benchmark: Benchmark
 
 
@@ -135,6 +137,8 @@ class CandidateDecided(Event):
     candidate: str
     decision: Decision
     reason: str
+    told: str = ""
+    """The reason as authors are told it, where it has figures of the inputs that decide; empty: they may see it all."""
     effect: float | None = None
     """Relative change of the objective against the incumbent of the same run, positive is better."""
     interval: tuple[float, float] | None = None

@@ -147,6 +147,7 @@ class InnerLoop:
         stages = stages_of(issue)
         engine = context.engine_job(merged.commit, merged.tree) if merged else context.job_of(candidate)
         acceptance = asked(purpose, context.state.passed(engine.tree), context.facts)
+        made = candidate.submitted.choices if choices is None else choices
         verdict = self.crew.verify(
             VerifyJob(
                 candidate=candidate.id,
@@ -154,7 +155,8 @@ class InnerLoop:
                 stages=stages,
                 levels=levels,
                 contracts=tuple(c.id for c in context.contracts(stages)),
-                rows=context.in_force(stages, candidate.submitted.choices if choices is None else choices),
+                rows=context.in_force(stages, made),
+                choices=dict(made),
                 ckb_version=context.knowledge.version,
                 acceptance=acceptance,
                 deadline_s=DEADLINE_S[acceptance],

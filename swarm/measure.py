@@ -22,6 +22,8 @@ TAIL = 0.025
 REPEATS = 3
 MIDDLE_PAIRS = 5
 """Pairs over all cells for the middle of a distribution: of three, a t-interval is twice as wide as of five."""
+SHOWN = 3
+"""Repeats of each cell on inputs of their own, for the figures that authors see of a round that another one follows."""
 TAIL_PAIRS = 8
 """Pairs over all cells for a percentile or goodput: an exact swap test of fewer than 6 can't be below 2.5%."""
 S = TypeVar("S")
@@ -35,19 +37,23 @@ WHOLE: Cell = (0, 0)
 """The one cell of a user's benchmark: what it runs is its own affair."""
 
 
-def by_cell(benchmark: Benchmark, arm: str) -> dict[Cell, dict[int, Row]]:
-    """The rows of an arm that count: cell -> repeat -> row. Rows of one repeat are of one group, whatever the arm."""
+def by_cell(benchmark: Benchmark, arm: str, *, shown: bool = False) -> dict[Cell, dict[int, Row]]:
+    """The rows of an arm that count: cell -> repeat -> row. Rows of one repeat are of one group, whatever the arm.
+
+    `shown`: of the part of the inputs whose figures authors may see, in place of the part that decides. The two share
+    no prompt."""
     cells: dict[Cell, dict[int, Row]] = defaultdict(dict)
     for row in benchmark.counted:
-        if row.arm == arm:
+        if row.arm == arm and row.shown == shown:
             cells[row.prompt_tokens, row.new_tokens][row.repeat] = row
     return cells
 
 
-def by_repeat(benchmark: Benchmark, arm: str, metric: str) -> dict[Cell, dict[int, float]]:
+def by_repeat(benchmark: Benchmark, arm: str, metric: str, *, shown: bool = False) -> dict[Cell, dict[int, float]]:
     """What the user's benchmark printed of an arm as `metric` (its whole name: user.NAME)."""
     name = metric.removeprefix(USER_METRIC)
-    rows = [row for row in benchmark.counted_user_rows if row.arm == arm and name in row.metrics]
+    counted = (row for row in benchmark.counted_user_rows if row.arm == arm and row.shown == shown)
+    rows = [row for row in counted if name in row.metrics]
     return {WHOLE: {row.repeat: row.metrics[name] for row in rows}} if rows else {}
 
 
@@ -56,17 +62,19 @@ def cells_of(plan: Plan) -> list[Cell]:
     return [(scenario.prompt_tokens, scenario.new_tokens) for scenario in plan.scenarios]
 
 
-def objective_of(benchmark: Benchmark, arm: str, plan: Plan) -> float | None:
+def objective_of(benchmark: Benchmark, arm: str, plan: Plan, *, shown: bool = False) -> float | None:
     """An arm's objective over all cells of the plan, None unless it has a valid measurement in each."""
     if plan.metric.startswith(USER_METRIC):
-        values = by_repeat(benchmark, arm, plan.metric)
+        values = by_repeat(benchmark, arm, plan.metric, shown=shown)
         return user_score(arm, [list(values[WHOLE].values())]) if values else None
-    rows = by_cell(benchmark, arm)
+    rows = by_cell(benchmark, arm, shown=shown)
     cells = [list(rows[cell].values()) for cell in cells_of(plan) if cell in rows]
     return row_score(benchmark, plan)(arm, cells) if len(cells) == len(plan.scenarios) else None
 
 
-def compare(benchmark: Benchmark, plan: Plan, against: str = "incumbent") -> dict[str, Measured]:
+def compare(
+    benchmark: Benchmark, plan: Plan, against: str = "incumbent", *, shown: bool = False
+) -> dict[str, Measured]:
     """Effect of each arm on `against` in the plan's objective, from the repeats that both have; arms without a valid
     pair in every cell of the plan are left out. Both sides of a pair are of one group: one prompt, minutes apart.
 
@@ -83,9 +91,9 @@ def compare(benchmark: Benchmark, plan: Plan, against: str = "incumbent") -> dic
     """
     arms = [result.arm for result in benchmark.arms]
     if plan.metric.startswith(USER_METRIC):
-        values = {arm: by_repeat(benchmark, arm, plan.metric) for arm in arms}
+        values = {arm: by_repeat(benchmark, arm, plan.metric, shown=shown) for arm in arms}
         return effects(values, [WHOLE], user_score, plan, against)
-    rows = {arm: by_cell(benchmark, arm) for arm in arms}
+    rows = {arm: by_cell(benchmark, arm, shown=shown) for arm in arms}
     found = effects(rows, cells_of(plan), row_score(benchmark, plan), plan, against)
     if not plan.metric.startswith(DECODE_METRICS):
         return found

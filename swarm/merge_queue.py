@@ -10,7 +10,7 @@ from typing import Protocol
 from ckb.criteria import BENCHMARK
 from ckb.records import Choice
 from gpu_actors.criteria import judged
-from gpu_actors.jobs import Arm, Benchmark
+from gpu_actors.jobs import Arm, Benchmark, EngineJob
 from swarm import events as e
 from swarm.context import Context
 from swarm.inner_loop import ALL_LEVELS, InnerLoop
@@ -19,6 +19,9 @@ from swarm.policies import issue_tracker as policy
 from swarm.policies.issue_tracker import Measured
 from swarm.state import Candidate
 from swarm.workspace import Committed, MergeConflict
+
+GAINED = "a gain"
+"""What authors are told of one; how large it was on their own part of the inputs, they are told beside it."""
 
 
 class Measure(Protocol):
@@ -49,7 +52,7 @@ class MergeQueue:
             if candidate.decided or candidate.id in winners:
                 continue
             if measured := effects.get(candidate.id):
-                self._discard(candidate, policy.why_no_gain(measured), measured)
+                self._discard(candidate, policy.why_no_gain(measured), measured, policy.told_of_no_gain(measured))
             elif not objective_of(benchmark, "incumbent", self.context.plan):
                 reason = f"nothing to compare with, the incumbent: {why_void(benchmark, 'incumbent')}"
                 self._row(candidate, "discarded", reason, None, judged=False)
@@ -61,19 +64,22 @@ class MergeQueue:
             candidate = by_id[measured.candidate]
             if candidate.decided:
                 continue
-            if reason := unmet(self.context.state.issues[candidate.submitted.issue].issue, measured):
-                self._discard(candidate, f"gain of {interval_of(measured)}, but its issue's {reason}", measured)
+            issue = self.context.state.issues[candidate.submitted.issue].issue
+            if reason := unmet(issue, measured):
+                but = "but its issue's own criteria speak against it"
+                told = f"{GAINED}, {but}"
+                self._discard(candidate, f"gain of {interval_of(measured)}, {but}: {reason}", measured, told)
             else:
                 self._take(candidate, measured)
 
-    def merge_first(self, candidate: Candidate, reason: str, measured: Measured | None = None) -> None:
+    def merge_first(self, candidate: Candidate, reason: str, measured: Measured | None = None, told: str = "") -> None:
         """Merges a candidate whose base is main's tip: the merged tree is the verified one."""
         if not candidate.merged:
             message = f"Merge {candidate.id}: {reason}"
             merged = self.context.workspace.merge(candidate.submitted.commit, message, f"merge/{candidate.id}")
             assert merged.tree == candidate.submitted.tree, "a merge on its own base must not change the tree"
             self._advance(candidate, merged, dict(candidate.submitted.choices))
-        self._keep(candidate, reason, measured)
+        self._keep(candidate, reason, measured, told)
 
     def _take(self, candidate: Candidate, measured: Measured) -> None:
         """Acceptance, the judge, then the merge."""
@@ -81,29 +87,44 @@ class MergeQueue:
             stacked = self.context.state.benchmark("merge", self.context.state.round_of(candidate.id), candidate.id)
             after = compare(stacked, self.context.plan).get(candidate.id) if stacked else None
             if after:
-                self._keep(candidate, self._on_top(candidate, after), after)
+                self._keep(candidate, self._on_top(candidate, after), after, GAINED)
             else:
-                self._keep(candidate, f"gain of {interval_of(measured)}", measured)
+                self._keep(candidate, f"gain of {interval_of(measured)}", measured, GAINED)
             return
         gain = interval_of(measured)
         issue = self.context.state.issues[candidate.submitted.issue].issue
         if earlier := self._merged_on_the_same(candidate, issue):
-            self._discard(
-                candidate, f"gain of {gain}, but {earlier} changed the same decision and gained more", measured
-            )
+            but = f"but {earlier} changed the same decision and gained more"
+            self._discard(candidate, f"gain of {gain}, {but}", measured, f"{GAINED}, {but}")
             return
         verdict = candidate.verdicts.get("screen") or self.inner.verify(candidate, "screen", ("L3",))
         if not verdict.passed:
-            reason = f"gain of {gain}, but {verdict.why}"
-            self._row(candidate, "discarded", reason, None, judged=not verdict.undecided)
+            but = f"but {verdict.why}"
+            reason = f"gain of {gain}, {but}"
+            self._row(candidate, "discarded", reason, None, f"{GAINED}, {but}", judged=not verdict.undecided)
             return
         if objections := self.inner.objections(candidate, verdict):
-            self._discard(candidate, f"gain of {gain}, but the judge objects: {objections[0]}", None)
+            but = f"but the judge objects: {objections[0]}"
+            self._discard(candidate, f"gain of {gain}, {but}", None, f"{GAINED}, {but}")
             return
-        if self.context.workspace.tip() == issue.base:
-            self.merge_first(candidate, f"gain of {gain}", measured)
-        else:
-            self._stack(candidate, issue, measured)
+        if self.context.workspace.tip() != issue.base:
+            self._stack(candidate, issue, measured)  # which measures again, in fresh processes, what is merged
+        elif self._came_again(candidate, issue, measured):
+            self.merge_first(candidate, f"gain of {gain}", measured, GAINED)
+
+    def _came_again(self, candidate: Candidate, issue: e.Issue, measured: Measured) -> bool:
+        """Whether the gain is there a second time, on other prompts in fresh processes: of many candidates that were
+        measured once, the best is also the luckiest. One that lost it has its row afterwards."""
+        incumbent = self.context.state.merges[-1]
+        benchmark = self._paired("again", issue.round, incumbent, candidate, self.context.job_of(candidate))
+        again = compare(benchmark, self.context.plan).get(candidate.id)
+        if again and policy.gains([again]):
+            return True
+        lost = policy.why_no_gain(again) if again else f"no valid measurement: {why_void(benchmark, candidate.id)}"
+        reason = f"gain of {interval_of(measured)}, which did not come again: {lost}"
+        judged = bool(again) or not only_busy(benchmark, candidate.id)
+        self._row(candidate, "discarded", reason, again, f"{GAINED} that did not come again", judged=judged)
+        return False
 
     def _stack(self, candidate: Candidate, issue: e.Issue, measured: Measured) -> None:
         """Merges a candidate onto what this round merged before it; the gain must survive."""
@@ -113,7 +134,8 @@ class MergeQueue:
                 candidate.submitted.commit, f"Merge {candidate.id}: {issue.title}", f"merge/{candidate.id}"
             )
         except MergeConflict as conflict:
-            self._discard(candidate, f"{conflict} with {earlier[-1].candidate}; open again on the new base", measured)
+            but = f"{conflict} with {earlier[-1].candidate}; open again on the new base"
+            self._discard(candidate, but, measured)
             return
         choices = self.context.choices | self._difference(candidate)
         verdict = candidate.verdicts.get("merge") or self.inner.verify(candidate, "merge", ALL_LEVELS, merged, choices)
@@ -121,13 +143,17 @@ class MergeQueue:
             reason = f"merged with {earlier[-1].candidate}, {verdict.why}"
             self._row(candidate, "discarded", reason, None, judged=not verdict.undecided)
             return
-        after = self._measure_merge(candidate, merged, issue.round)
+        tip = self.context.state.merges[-1]
+        job = self.context.engine_job(merged.commit, merged.tree)
+        stacked = self._paired("merge", issue.round, tip, candidate, job)
+        after = compare(stacked, self.context.plan).get(candidate.id)
         if after is None or not policy.gains([after]):
             lost = policy.why_no_gain(after) if after else "no valid measurement"
-            self._discard(candidate, f"its gain was lost in the merge: {lost}", after)
+            reason = "its gain was lost in the merge"
+            self._discard(candidate, f"{reason}: {lost}", after, reason)
             return
         self._advance(candidate, merged, choices)
-        self._keep(candidate, self._on_top(candidate, after), after)
+        self._keep(candidate, self._on_top(candidate, after), after, GAINED)
 
     def _on_top(self, candidate: Candidate, after: Measured) -> str:
         """Why a candidate was kept that was merged onto another one of its round."""
@@ -144,18 +170,19 @@ class MergeQueue:
         same = (m.candidate for m in merges if not policy.independent(changed, [self._difference_of(m)]))
         return next(same, "")
 
-    def _measure_merge(self, candidate: Candidate, merged: Committed, number: int) -> Measured | None:
-        tip = self.context.state.merges[-1]
-        benchmark = self.context.state.benchmark("merge", number, candidate.id) or self.measure(
-            "merge",
+    def _paired(
+        self, purpose: e.BenchmarkPurpose, number: int, incumbent: e.Merged, candidate: Candidate, job: EngineJob
+    ) -> Benchmark:
+        """A benchmark of one candidate with what is on main, in fresh processes."""
+        return self.context.state.benchmark(purpose, number, candidate.id) or self.measure(
+            purpose,
             number,
             [
-                Arm(name="incumbent", engine=self.context.engine_job(tip.commit, tip.tree)),
-                Arm(name=candidate.id, engine=self.context.engine_job(merged.commit, merged.tree)),
+                Arm(name="incumbent", engine=self.context.engine_job(incumbent.commit, incumbent.tree)),
+                Arm(name=candidate.id, engine=job),
             ],
             candidate.id,
         )
-        return compare(benchmark, self.context.plan).get(candidate.id)
 
     def _advance(self, candidate: Candidate, merged: Committed, choices: dict[str, Choice]) -> None:
         before = self.context.workspace.tip()
@@ -164,11 +191,11 @@ class MergeQueue:
         )
         self.context.workspace.advance(merged.commit, before)
 
-    def _keep(self, candidate: Candidate, reason: str, measured: Measured | None) -> None:
-        self._row(candidate, "kept", reason, measured)
+    def _keep(self, candidate: Candidate, reason: str, measured: Measured | None, told: str = "") -> None:
+        self._row(candidate, "kept", reason, measured, told)
 
-    def _discard(self, candidate: Candidate, reason: str, measured: Measured | None) -> None:
-        self._row(candidate, "discarded", reason, measured)
+    def _discard(self, candidate: Candidate, reason: str, measured: Measured | None, told: str = "") -> None:
+        self._row(candidate, "discarded", reason, measured, told)
 
     def _row(
         self,
@@ -176,9 +203,11 @@ class MergeQueue:
         decision: e.Decision,
         reason: str,
         measured: Measured | None,
+        told: str = "",
         *,
         judged: bool = True,
     ) -> None:
+        """`told`: the reason without the figures that decided, for authors."""
         if candidate.decided:
             return
         self.context.journal.append(
@@ -186,6 +215,7 @@ class MergeQueue:
                 candidate=candidate.id,
                 decision=decision,
                 reason=reason,
+                told=told,
                 effect=measured.effect if measured else None,
                 interval=(measured.low, measured.high) if measured else None,
                 objective=measured.objective if measured else None,

@@ -14,7 +14,7 @@ from swarm.context import Context
 from swarm.crew import Crew
 from swarm.inner_loop import ALL_LEVELS, FIRST_STAGE_LEVELS, STAGE_LEVELS, BlockedByHardware, InnerLoop
 from swarm.lessons import lessons_of
-from swarm.measure import repeats_for
+from swarm.measure import SHOWN, repeats_for
 from swarm.merge_queue import MergeQueue
 from swarm.outer_loop import OuterLoop
 from swarm.policies import issue_tracker as policy
@@ -81,7 +81,8 @@ class Orchestrator:
             BenchmarkJob(
                 arms=tuple(arms),
                 scenarios=self.context.plan.scenarios,
-                repeats=repeats_for(self.context.plan, decides=purpose in ("round", "merge")),
+                repeats=repeats_for(self.context.plan, decides=purpose in ("round", "again", "merge")),
+                shown=SHOWN if purpose == "round" and round_number < self.context.target.search.rounds else 0,
                 seed=self.context.plan.seed_of("benchmark", purpose, str(round_number), candidate or ""),
                 checkpoint=str(self.context.target.checkpoint),
                 facts=self.context.facts,

@@ -5,13 +5,13 @@ As in the inner loop each step is looked up in the journal first and is skipped 
 """
 
 from gpu_actors.jobs import Arm, Profile
-from roles.briefs import EvaluatorAnswer, EvaluatorBrief, Lesson, OrchestratorAnswer, OrchestratorBrief
+from roles.briefs import EvaluatorAnswer, EvaluatorBrief, OrchestratorAnswer, OrchestratorBrief
 from swarm import events as e
+from swarm import shown
 from swarm.budget import BudgetExceeded
 from swarm.context import Context
 from swarm.crew import Crew
 from swarm.inner_loop import STAGE_LEVELS, InnerLoop
-from swarm.lessons import measured_effect
 from swarm.measure import objective_of
 from swarm.merge_queue import Measure, MergeQueue
 from swarm.policies import issue_tracker as policy
@@ -79,7 +79,7 @@ class OuterLoop:
             parallel=self.context.target.search.parallel,
             minimum=policy.MINIMUM_EFFECT,
             memory=self.context.state.memory,
-            last_round=self.context.state.round_lines(number - 1),
+            last_round=shown.round_lines(self.context, number - 1),
         )
         answer, _ = self.inner.ask(brief, OrchestratorAnswer, None, None)
         issues = policy.round_issues(number, hypotheses.hypotheses, answer.dispatch, self.context.workspace.tip())
@@ -105,22 +105,18 @@ class OuterLoop:
             space=plan.space,
             affects=plan.affects,
             tried=tuple(state.tried),
-            known=self.context.experience + self._measured(),
+            known=self.context.experience + shown.lessons(self.context),
             wanted=self.context.target.search.parallel,
             memory=state.memory,
         )
         return self.inner.ask(brief, EvaluatorAnswer, None, None)[0]
 
-    def _measured(self) -> tuple[Lesson, ...]:
-        """What this run has found out about changes so far."""
-        candidates = list(self.context.state.candidates.values())
-        return tuple(effect for c in candidates if (effect := measured_effect(self.context, c)))
-
     def _current(self, profile: Profile) -> float | None:
-        """The incumbent's objective: as its benchmark measured it, or the profiled step where that is the same."""
+        """The incumbent's objective, as authors may see it: of their part of its benchmark, or the profiled step where
+        that is the same."""
         if self.context.plan.metric.startswith("tpot") and not profile.failure:
             return profile.step_ms
-        return self._incumbent_objective()
+        return shown.incumbent_objective(self.context)
 
     def _incumbent_objective(self) -> float | None:
         """What the latest benchmark with the tree on main in it says of the objective; None before the first."""

@@ -162,16 +162,6 @@ class RunState:
         """The latest benchmark of an engine that was about to be released."""
         return next((b.benchmark for b in reversed(self.benchmarks) if b.purpose == "release"), None)
 
-    def round_lines(self, number: int) -> tuple[str, ...]:
-        """One line for each candidate of a round: the change and what became of it."""
-        issues = [i for i in self.issues.values() if i.issue.round == number and number > 0]
-        return tuple(
-            f"{c.id} {i.issue.title}: {c.decided.decision}, {c.decided.reason}"
-            for i in issues
-            for c in i.candidates.values()
-            if c.decided
-        )
-
     @property
     def active_seconds(self) -> float:
         return sum(last - first for first, last in self.spans_of_time)

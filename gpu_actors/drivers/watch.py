@@ -51,6 +51,8 @@ class Watch:
         """Shared objects that ctypes opened."""
         self.started: dict[str, None] = {}
         """Programs."""
+        self.starts = 0
+        """How many times any of them was started."""
         self.events = 0
         self._forbidden = frozenset(rules["forbidden"])
         self._allowed = frozenset(rules["allowed"]) | sys.stdlib_module_names
@@ -198,6 +200,7 @@ class Watch:
     def _start(self, *arguments: Any) -> None:
         program = str(arguments[1] if len(arguments) > 1 and arguments[0] in (None, 0, 1) else arguments[:1])[:120]
         self.started[program] = None
+        self.starts += 1
         if who := self.asker():
             self.violation("runtime", who, f"starts the program {program}")
             raise PermissionError("an engine starts no programs")

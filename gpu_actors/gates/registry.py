@@ -4,11 +4,13 @@ from ckb.records import Stage
 from gpu_actors.gates import (
     acceptance,
     calls,
+    claims,
     decode,
     distribution,
     error_cases,
     execution,
     followed,
+    honesty,
     integration,
     interface,
     model,
@@ -22,7 +24,13 @@ from gpu_actors.gates.base import Gate
 OWN: dict[Stage, tuple[Gate, ...]] = {
     "execution": (*execution.GATES, single.GATES["execution"]),
     "model": (*model.GATES, *repeated.MODEL, single.GATES["model"]),
-    "integration": (*integration.GATES, *repeated.INTEGRATION, *server.GATES),
+    "integration": (
+        *integration.GATES,
+        *repeated.INTEGRATION,
+        *honesty.GATES,
+        *claims.GATES,
+        *server.GATES,
+    ),
 }
 """The tests of each stage. Around them the contracts are executed: their calls are recorded while these run."""
 

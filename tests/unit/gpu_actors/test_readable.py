@@ -149,3 +149,17 @@ def test_a_reference_may_use_what_transformers_imports_where_it_is_installed(
     monkeypatch.setattr(readable, "site_folders", lambda: (tmp_path,))
     assert readable.reference_packages() == (tmp_path / "transformers", tmp_path / "accelerate")
     assert readable.readable_packages() == ()
+
+
+def test_what_a_package_adds_of_its_own_folder_to_the_path_is_no_place_of_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once ray was imported here, every child looked for colorama inside ray, which it may not read: a step that made
+    torch import its compiler failed."""
+    inner = tmp_path / "ray" / "thirdparty_files"
+    for folder in (tmp_path, inner):
+        (folder / "a-1.dist-info").mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [str(inner), str(tmp_path), *sys.path])
+    found = readable.site_folders()
+    assert tmp_path.resolve() in found
+    assert inner.resolve() not in found

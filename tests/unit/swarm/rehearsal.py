@@ -3,6 +3,7 @@
 Only the device is a stand-in: every tree passes its gates, and what a benchmark finds is a pure function of the tree.
 """
 
+import itertools
 import json
 import threading
 from collections.abc import Callable
@@ -101,12 +102,12 @@ class Rehearsal:
     def benchmark(self, job: BenchmarkJob) -> Benchmark:
         busy = len(job.arms) > 2 and self._busy > 0
         self._busy -= busy
+        turns = itertools.product(range(job.shown + 3), job.scenarios, job.arms)
         rows = [
             self._row(arm.name, arm.engine.tree if arm.engine else "", scenario, repeat, order)
-            for order, (repeat, scenario, arm) in enumerate(
-                (repeat, scenario, arm) for repeat in range(3) for scenario in job.scenarios for arm in job.arms
-            )
+            for order, (repeat, scenario, arm) in enumerate(turns)
         ]
+        rows = [row.model_copy(update={"shown": row.repeat < job.shown}) for row in rows]
         if busy:
             rows = [row.model_copy(update={"void": "40% foreign", "busy": True}) for row in rows]
         return Benchmark(
@@ -114,6 +115,7 @@ class Rehearsal:
             arms=tuple(ArmResult(arm=arm.name, status="OK", load_s=1.0, peak_rss_bytes=1) for arm in job.arms),
             read_gb_s=10.0,
             repeats=3,
+            shown=job.shown,
             warmup=1,
             prompts="none",
             device="rehearsal",
