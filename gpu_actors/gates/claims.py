@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from benchmarks import prompts
 from ckb.records import Choice
 from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
+from gpu_actors.gates.evidence import Claims
 from gpu_actors.gates.honesty import lengths
 from gpu_actors.observed import executed, forget_references
 
@@ -99,4 +100,4 @@ def mechanism(subject: Subject) -> Finding:
     return passed("; ".join(told) or "its choices claim no mechanism that a check knows", claims=told)
 
 
-GATES = (Gate("mechanism", "engine", "integration", mechanism),)
+GATES = (Gate("mechanism", "engine", "integration", mechanism, evidence=Claims),)

@@ -164,6 +164,28 @@ class InFloat32(Evidence):
     violations: list[str] = Field(default_factory=list)
 
 
+class Asked(Evidence):
+    """Requests as they were seen from outside: tokens, positions fed, processor time in ms."""
+
+    firsts: list[dict[str, Any]] = Field(default_factory=list)
+    agains: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class Rested(Evidence):
+    """Milliseconds of work after and between requests."""
+
+    after_ms: list[float]
+    settled_ms: list[float]
+    idle_ms: float
+    allowed_ms: float
+
+
+class Claims(Evidence):
+    """What was seen of each mechanism that the choices claim, in words."""
+
+    claims: list[str]
+
+
 class Stated(Evidence):
     """A criterion of the issue, and all that its command told."""
 

@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks import prompts
 from gpu_actors.child import Event, Reply
 from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
+from gpu_actors.gates.evidence import Asked, Rested
 from gpu_actors.gates.integration import outside_the_band
 from gpu_actors.observed import Built, cpu_ns
 
@@ -200,7 +201,7 @@ def judged(subject: Subject, asked: Sequence[tuple[list[int], list[int]]], new: 
 
 GATES = (
     Gate("sentinels", "engine", "integration", sentinels),
-    Gate("remembers", "engine", "integration", remembers, repeatable=False),
-    Gate("rests", "engine", "integration", rests, repeatable=False),
+    Gate("remembers", "engine", "integration", remembers, evidence=Asked, repeatable=False),
+    Gate("rests", "engine", "integration", rests, evidence=Rested, repeatable=False),
     Gate("nothing_built", "engine", "integration", nothing_built, repeatable=False),
 )
