@@ -1,0 +1,1 @@
+"""What the verifier withstands: `python benchmarks/verification/run_endurance.py --help`."""
