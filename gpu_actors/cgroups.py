@@ -5,6 +5,7 @@ container), version 1 as root. Where neither is, a group without controllers, wh
 """
 
 import contextlib
+import os
 import time
 import uuid
 from collections.abc import Iterable
@@ -72,7 +73,7 @@ def _read(path: Path) -> str:
 
 
 def _writable(folder: Path) -> bool:
-    probe = folder / f"enginesmith-{uuid.uuid4().hex[:12]}"
+    probe = folder / f"enginesmith-{os.getpid()}-{uuid.uuid4().hex[:12]}"
     try:
         probe.mkdir()
         probe.rmdir()
@@ -86,7 +87,7 @@ class Group:
 
     def __init__(self, memory_bytes: int, tasks: int, *, use: bool = True):
         """`tasks`: processes and threads. `use`: False makes a group that limits nothing."""
-        name = f"enginesmith-{uuid.uuid4().hex[:12]}"
+        name = f"enginesmith-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self._folders = {kind: folder / name for kind, folder in places().items()} if use else {}
         try:
             for folder in set(self._folders.values()):

@@ -93,8 +93,9 @@ def specification(
     limited = rules.mode != "none"
     grants = [readable.readable_system(), *map(readable.without_python, rules.data)] if limited else []
     listed = [*readable.site_folders(), *(path for _, paths in grants for path in paths)]
-    read = [Path(sys.prefix) / "pyvenv.cfg", Path(sys.executable).parent, DRIVERS]
-    read += [*readable.readable_packages(), *rules.read, *(path for paths, _ in grants for path in paths)]
+    own = {Path(sys.prefix) / "pyvenv.cfg", Path(sys.executable).parent, DRIVERS, *rules.read}
+    # a thousand entries of folders that are resolved already
+    read = [*own, *readable.readable_packages(), *(path for paths, _ in grants for path in paths)]
     devices = [path for pattern in rules.devices for path in glob.glob(pattern)]  # noqa: PTH207
     folders = [private, *(path.resolve() for path in rules.write)]
     uid = identity(rules, private)
@@ -113,7 +114,7 @@ def specification(
         "needed": layers.NEEDED if limited else (),
         "uid": uid,
         "port": port,
-        "read": [str(path.resolve()) for path in read],
+        "read": [str(path.resolve() if path in own or path.is_symlink() else path) for path in read],
         "list": [str(path) for path in listed],
         "devices": devices,
         "write": [*map(str, folders), *DEVICES, *devices],

@@ -24,6 +24,7 @@ LAYERS: dict[Layer, str] = {
 """In the order in which they are put on. Limits (drivers/rules.py, usage.py) and a clean environment come with each."""
 NEEDED: tuple[Layer, ...] = ("landlock", "seccomp")
 """Without these nothing generated is run, unless a Target says `sandbox: none`."""
+NOTHING_OPEN = "nothing known"
 UNUSED_IDS = 2_000_000_000
 """Where no distribution hands out user ids."""
 SPACES = ("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
@@ -76,7 +77,7 @@ def describe(applied: Mapping[str, Any], groups: Group) -> str:
         "rlimits; memory, processes, disk and output watched; clean environment",
     ]
     left = left_open(applied, groups)
-    return "; ".join([*words, "open: " + (", ".join(left) if left else "nothing known")])
+    return "; ".join([*words, "open: " + (", ".join(left) or NOTHING_OPEN)])
 
 
 def left_open(applied: Mapping[str, Any], groups: Group) -> list[str]:

@@ -154,6 +154,7 @@ def package(name: str, install: str) -> Finding:
 
 
 def sandbox() -> Iterator[Finding]:
+    from gpu_actors.layers import NOTHING_OPEN
     from gpu_actors.sandbox import Confinement, Sandbox
 
     try:
@@ -163,11 +164,18 @@ def sandbox() -> Iterator[Finding]:
     except UserError as error:
         yield lack("sandbox", "can't be set up", str(error), needed=True)
         return
-    open_ends = [part for part in words.split("; ") if part.startswith(("files not", "network open", "no seccomp"))]
-    if open_ends:
-        yield lack("sandbox", words, f"generated code is less confined: {', '.join(open_ends)}")
+    left = words.partition("; open: ")[2]
+    if left != NOTHING_OPEN:
+        yield lack("sandbox", words, f"generated code is less confined, open is: {left}{without_bubblewrap(words)}")
     else:
         yield fine("sandbox", words)
+
+
+def without_bubblewrap(words: str) -> str:
+    """What mends most of what is open, where it is missing."""
+    return (
+        "" if "bubblewrap" in words else ". Install bubblewrap (the program bwrap), if user namespaces are allowed here"
+    )
 
 
 def operators(*, probe: bool, say: Say) -> Iterator[Finding]:

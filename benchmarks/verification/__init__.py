@@ -1,1 +1,1 @@
-"""Measurements of the verifier itself, on machines that a test run doesn't have."""
+"""Measurements of the verifier itself: what it withstands, and what it costs on a device."""

@@ -26,10 +26,12 @@ import sys
 from typing import Any
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-PR_SET_PDEATHSIG, PR_SET_KEEPCAPS, PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP, PR_SET_SECCOMP, PR_CAP_AMBIENT = (
-    1, 8, 38, 24, 22, 47,
+PR_SET_PDEATHSIG, PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP, PR_SET_SECCOMP, PR_CAP_AMBIENT = (
+    1, 28, 38, 24, 22, 47,
 )  # fmt: skip
 CAP_DAC_READ_SEARCH = 2
+NO_SETUID_FIXUP = 1 << 2 | 1 << 3
+"""Set, and locked."""
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 
 # Landlock rights: those of a file, and all of them by version of the interface.
@@ -107,7 +109,8 @@ def become(uid: int | None) -> None:
         if not kept >> capability & 1 and LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
             break  # no such capability, or no right to drop any: then there is none to keep either
     if uid is not None:
-        check(LIBC.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0), "keepcaps")
+        # keeps capabilities when ids change; and access(2), by which programs are found, asks with them
+        check(LIBC.prctl(PR_SET_SECUREBITS, NO_SETUID_FIXUP, 0, 0, 0), "securebits")
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)

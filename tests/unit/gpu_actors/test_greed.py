@@ -146,6 +146,21 @@ def test_a_folder_that_nobody_may_look_into_is_removed_with_the_others(way: froz
     assert not child.private.exists()
 
 
+def test_programs_are_found_by_whoever_asks_whether_they_may_be_run(way: frozenset[Layer]) -> None:
+    """A compiler that finds itself on the PATH, and Python's `which`, ask by access(2): that is another question than
+    whether it works, for somebody who reads by a capability."""
+    code = """
+import shutil, subprocess
+assert os.access(sys.executable, os.X_OK)
+assert shutil.which("c++"), os.environ["PATH"]
+open("a.cpp", "w").write("int main() { return 7; }")
+subprocess.run(["c++", "a.cpp", "-o", "a"], check=True)
+sys.exit(subprocess.run(["./a"]).returncode)
+"""
+    with Sandbox(python(code), Confinement(without=way)) as child:
+        assert child.wait(60) == 7, child.output
+
+
 def test_what_a_tree_left_in_its_kernels_is_code_of_nobody_else(tmp_path: Path, way: frozenset[Layer]) -> None:
     """Neither the launcher nor the interpreter of a later child takes a module from there or from its home."""
     kernels, marks = tmp_path / "kernels", tmp_path / "marks"
