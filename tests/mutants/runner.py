@@ -48,6 +48,15 @@ class Judged:
     """Of the gates and their processes, without the reference and without the benchmark."""
 
 
+def made_of(one: Mutant | Variant) -> bases.Composed:
+    """Its tree, edited, and the contracts in force. Raises DoesNotApply."""
+    base = bases.BASES[one.base]
+    made = bases.right(one.base)
+    if isinstance(one, Variant) and one.change:
+        made = bases.composed(base.facts, {**base.change, **one.change})
+    return bases.Composed(edited(made.files, one.edits), made.rows)
+
+
 class Workshop:
     """A folder of checkpoints, compiled kernels and the reference's answers. Use it as a context manager: it holds a
     process of the reference for the checkpoint that was asked for last."""
@@ -66,13 +75,10 @@ class Workshop:
 
     def judge(self, one: Mutant | Variant, seed: int) -> Judged:
         """Every gate on a mutant or variant. Raises DoesNotApply."""
-        base = bases.BASES[one.base]
-        made = bases.right(one.base)
-        if isinstance(one, Variant) and one.change:
-            made = bases.composed(base.facts, {**base.change, **one.change})
+        base, made = bases.BASES[one.base], made_of(one)
         known = Plan(bases.checkpoint(self.work, base), base.facts, "screen", 0).fixed()
         ends = repr([prompt[-2:] for prompt in known])
-        files = {name: text.replace(KNOWN_ENDS, ends) for name, text in edited(made.files, one.edits).items()}
+        files = {name: text.replace(KNOWN_ENDS, ends) for name, text in made.files.items()}
         timed = isinstance(one, Mutant) and one.timed
         incumbent = bases.right(one.base).files if timed else None
         return self.judge_files(files, made.rows, base.facts, bases.checkpoint(self.work, base), seed, incumbent)

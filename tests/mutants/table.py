@@ -1,7 +1,7 @@
 """python -m tests.mutants.table [--out docs/mutants.md] [--work FOLDER] [--only REGEX] [--minutes M] [--smollm2]
 
 Runs every mutant and every correct variant against all gates, and writes what was said as a document. What the folder
-holds already, for the same tree and seed, is not done again.
+holds already, for the same tree, seed and gates, is not done again.
 """
 
 import datetime
@@ -13,18 +13,19 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
 import jinja2
 import typer
 
-from ckb.hashing import sha256_json
+from ckb.hashing import sha256_json, tree_sha256
 from tests.mutants import arithmetic, cheats, loading, scheduling, serving, state, subtle
 from tests.mutants.bases import BASES
 from tests.mutants.mutant import FAMILIES, Mutant, Variant
-from tests.mutants.runner import Workshop
+from tests.mutants.runner import Workshop, made_of
 from tests.mutants.variants import VARIANTS
 
 ROOT = Path(__file__).parents[2]
@@ -66,19 +67,26 @@ class Value:
     """Names of the mutants that it was asked about and let through."""
 
 
-def key(one: Mutant | Variant, seed: int) -> str:
-    """What a result depends on, as far as it is known here: gates are not hashed, so a new gate needs a new folder."""
-    return sha256_json([one.name, one.base, [asdict(edit) for edit in one.edits], seed])
+@cache
+def gates() -> str:
+    """The hash of whatever judges."""
+    return tree_sha256(ROOT / "gpu_actors")
+
+
+def kept(one: Mutant | Variant, seed: int, work: Path) -> Path:
+    """Where its result lies: by the tree, the base, the seed and the gates."""
+    asked = [made_of(one).files, one.base, isinstance(one, Mutant) and one.timed, seed, gates()]
+    return work / "rows" / f"{sha256_json(asked)[:32]}.json"
 
 
 def judged(one: Mutant | Variant, seed: int, shop: Workshop) -> Row:
     """Its row, from the folder or made now."""
-    kept = shop.work / "rows" / f"{key(one, seed)[:32]}.json"
-    if not kept.exists():
+    file = kept(one, seed, shop.work)
+    if not file.exists():
         found = shop.judge(one, seed)
-        kept.parent.mkdir(exist_ok=True)
-        kept.write_text(json.dumps([found.failed, found.passed, found.seconds]), encoding="utf-8")
-    failed, passed, seconds = json.loads(kept.read_text(encoding="utf-8"))
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps([found.failed, found.passed, found.seconds]), encoding="utf-8")
+    failed, passed, seconds = json.loads(file.read_text(encoding="utf-8"))
     return Row(one.name, failed, tuple(passed), seconds, seed)
 
 
@@ -107,7 +115,7 @@ def ordered(work: list[tuple[Mutant | Variant, int]]) -> list[tuple[Mutant | Var
 def run(work: list[tuple[Mutant | Variant, int]], shop: Workshop, end: float) -> Iterator[Row]:
     """Rows until the time is up; what is kept already costs none."""
     for number, (one, seed) in enumerate(ordered(work)):
-        if time.monotonic() > end and not (shop.work / "rows" / f"{key(one, seed)[:32]}.json").exists():
+        if time.monotonic() > end and not kept(one, seed, shop.work).exists():
             continue
         row = judged(one, seed, shop)
         what = ", ".join(row.failed) or "passes every gate"

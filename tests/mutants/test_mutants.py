@@ -20,6 +20,7 @@ from gpu_actors.jobs import EngineJob, Verdict, VerifyJob
 from gpu_actors.verifier import Verifier
 from tests.mutants import bases, subtle, table
 from tests.mutants.mutant import FAMILIES, DoesNotApply, Edit, Mutant, Variant, edited
+from tests.mutants.runner import Workshop, made_of
 from tests.mutants.variants import VARIANTS
 
 TODAY = datetime.datetime.now(tz=datetime.UTC).date().toordinal()
@@ -54,12 +55,10 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def verdict_of(one: Mutant | Variant, work: Path) -> Verdict:
     """The product's own verdict, which stops after a stage that failed, without the reference."""
-    base = bases.BASES[one.base]
-    change = one.change if isinstance(one, Variant) else {}
-    made = bases.composed(base.facts, {**base.change, **change})
+    base, made = bases.BASES[one.base], made_of(one)
     folder = work / re.sub(r"\W+", "_", f"tree {one.name}")
     folder.mkdir()
-    for name, text in edited(made.files, one.edits).items():
+    for name, text in made.files.items():
         (folder / name).write_text(text, encoding="utf-8")
     engine = EngineJob(
         tree=tree_sha256(folder), tree_dir=str(folder), checkpoint=str(bases.checkpoint(work, base)), facts=base.facts
@@ -97,9 +96,7 @@ def test_every_edit_applies_and_every_module_still_parses(base: str) -> None:
     ours = [one for one in (*table.MUTANTS, *VARIANTS) if one.base == base]
     assert ours
     for one in ours:
-        held = bases.BASES[base]
-        made = bases.composed(held.facts, {**held.change, **(one.change if isinstance(one, Variant) else {})})
-        for name, text in edited(made.files, one.edits).items():
+        for name, text in made_of(one).files.items():
             if name.endswith(".py"):
                 ast.parse(text)
 
@@ -108,7 +105,7 @@ def test_every_edit_applies_and_every_module_still_parses(base: str) -> None:
 def test_every_subtle_edit_applies_to_the_engine_for_smollm2(smollm2: Path) -> None:
     assert smollm2 == bases.SMOLLM2
     for one in subtle.MUTANTS:
-        for text in edited(bases.right(one.base).files, one.edits).values():
+        for text in made_of(one).files.values():
             ast.parse(text)
 
 
@@ -146,3 +143,18 @@ def test_the_page_names_what_escapes_and_breaks_at_no_bar_or_path() -> None:
     assert f"| {VARIANTS[0].name} | {VARIANTS[0].base} | 1 | step |" in page
     assert f"| {VARIANTS[1].name} | {VARIANTS[1].base} | 0 | not judged |" in page
     assert mutants[2].name not in page, "what was not judged has no row"
+
+
+@pytest.mark.slow
+def test_gates_after_one_that_ended_the_process_are_asked_all_the_same(work: Path) -> None:
+    """Only the sampler's own gate has logits of about -50. What was recorded of calls is lost with the process."""
+    ends = Edit("sampler.py", "return int(logits.argmax())",
+                "return int(logits.argmax()) if float(logits.mean()) > -40 else __import__('os')._exit(0)")  # fmt: skip
+    one = Mutant("ends", "cheat", "llama", "sampler", (ends,))
+    with Workshop(work, "screen") as shop:
+        found = shop.judge(one, SEED)
+    assert found.failed.keys() <= {"sampler", "audit", "watched"}, found.failed
+    assert "CRASHED" in found.failed["sampler"]
+    assert {"scheduler", "agreement", "server", "acceptance_greedy", "loaded_modules"} <= set(found.passed)
+    assert not {"calls_integration", "errors_integration", "states_integration"} & {*found.passed, *found.failed}
+    assert {"calls_model", "errors_model"} <= set(found.passed), "the stages before it had ended"
