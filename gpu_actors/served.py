@@ -43,7 +43,8 @@ class ServerRunner:
 
     judges = False
 
-    def __init__(self, name: str, baseline: Baseline, job: BenchmarkJob):
+    def __init__(self, name: str, baseline: Baseline, job: BenchmarkJob, cache_dir: Path):
+        """`cache_dir`: its log goes to baselines/NAME.log there. Raises UserError where it does not run."""
         self._name, self._baseline, self._facts = name, baseline, job.facts
         self._preset = preset_of(baseline)
         self._checkpoint = Path(job.checkpoint)
@@ -62,7 +63,8 @@ class ServerRunner:
             self.child = Elsewhere(baseline.url)
             self._client = Client(baseline.url.removesuffix("/v1"), os.environ.get(KEY, ""))
         else:
-            self.child = ServerProcess(baseline, job.facts, self._checkpoint)
+            log = cache_dir / "baselines" / f"{name}.log"
+            self.child = ServerProcess(baseline, job.facts, self._checkpoint, log)
             self._client = Client(f"http://127.0.0.1:{self.child.port}")
 
     @property
@@ -70,16 +72,19 @@ class ServerRunner:
         """Whether this machine's memory bandwidth and processor time are the server's."""
         return not isinstance(self.child, Elsewhere) or self.child.local
 
-    def load(self, deadline_s: float) -> None:
-        """Waits until it serves, and has it answer the longest scenario once. Raises UserError."""
+    def load(self, deadline_s: float) -> int:
+        """Waits until it serves, and has it answer the longest scenario once. Returns when it served, on
+        time.perf_counter_ns. Raises UserError."""
         most_s = min(deadline_s, self._baseline.ready_s)
         try:
             self._await_ready(most_s if self._baseline.command else min(most_s, SHORT_S))
+            ready_ns = time.perf_counter_ns()
             self._model = self._find_model()
             self._find_way(most_s)
             self._version = self._find_version()
         except ChildFailure as failure:
             raise self._wrong(f"{failure.kind}: {failure}") from failure
+        return ready_ns
 
     def stream(self, prompt: list[int], new_tokens: int, deadline_s: float) -> Iterator[Event]:
         """An event for each token, its value the id, or None where the server doesn't tell ids."""
@@ -260,7 +265,8 @@ class ServerRunner:
     def _wrong(self, what: str) -> UserError:
         where = self._baseline.url or " ".join(self._baseline.command)
         words = "" if "its last output" in what else self._last_words()
-        return UserError(f"the baseline {self._name} ({where}): {what}{words}")
+        log = f" (log: {self.child.log})" if isinstance(self.child, ServerProcess) else ""
+        return UserError(f"the baseline {self._name} ({where}): {what}{words}{log}")
 
 
 def holds(words: list[str], name: str) -> bool:
