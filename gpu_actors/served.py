@@ -5,6 +5,7 @@ a row, and the others go on.
 """
 
 import os
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator
@@ -89,8 +90,8 @@ class ServerRunner:
     def stream(self, prompt: list[int], new_tokens: int, deadline_s: float) -> Iterator[Event]:
         """An event for each token, its value the id, or None where the server doesn't tell ids."""
         answer = self._ask(self._way, prompt, new_tokens, min(deadline_s, self._patience_s))
-        if answer.prompt_tokens not in (None, len(prompt)):
-            raise ChildFailure("PROTOCOL", misread(len(prompt), answer))
+        if fault := misread(answer, len(prompt)) or unstreamed(answer, new_tokens):
+            raise ChildFailure("PROTOCOL", fault)
         ids: list[int] | list[None] = answer.ids or [None] * (new_tokens + 1)
         for token, at_ns in zip(ids, answer.token_times_ns(new_tokens), strict=False):
             yield Event(token, at_ns)
@@ -110,7 +111,7 @@ class ServerRunner:
         followed = [*self._baseline.command, *map(str, self._preset.config.values())]
         return Setting(
             version=self._version,
-            command=" ".join(words),
+            command=shlex.join(words),
             dtype=self._dtype(followed),
             tensor_parallel=self._baseline.tensor_parallel if holds(followed, "{tensor_parallel}") else None,
             graph=self._graph(words),
@@ -273,19 +274,24 @@ def holds(words: list[str], name: str) -> bool:
     return any(name in word for word in words)
 
 
-def misread(count: int, answer: Answer) -> str:
-    return f"it read {answer.prompt_tokens} tokens where {count} were meant: does its tokenizer add some?"
+def misread(answer: Answer, prompt_tokens: int) -> str:
+    """That the server read another prompt than was meant, or ""."""
+    if answer.prompt_tokens in (None, prompt_tokens):
+        return ""
+    return f"it read {answer.prompt_tokens} tokens where {prompt_tokens} were meant: does its tokenizer add some?"
+
+
+def unstreamed(answer: Answer, new_tokens: int) -> str:
+    """That there is no time between the first token and the last, or ""."""
+    if answer.pieces != 1 or new_tokens < 2:
+        return ""
+    return f"all {new_tokens} tokens came in one piece: it doesn't stream, so TTFT and TPOT can't be told"
 
 
 def fault_of(answer: Answer, prompt_tokens: int, new_tokens: int) -> str:
     """Why an answer can't be timed, or ""."""
     if answer.counted is None:
         return "its stream holds neither token ids nor usage, and tokens are not counted by the pieces of a stream"
-    if answer.prompt_tokens not in (None, prompt_tokens):
-        return misread(prompt_tokens, answer)
     found = len(answer.ids) or answer.completion_tokens
-    if found != new_tokens:
-        return f"asked for {new_tokens} tokens, found {found}"
-    if answer.pieces < 2 <= new_tokens:
-        return f"all {new_tokens} tokens came in one piece: it doesn't stream, so TTFT and TPOT can't be told"
-    return ""
+    wrong = f"asked for {new_tokens} tokens, found {found}" if found != new_tokens else ""
+    return misread(answer, prompt_tokens) or wrong or unstreamed(answer, new_tokens)

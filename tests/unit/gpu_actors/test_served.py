@@ -154,6 +154,7 @@ def test_several_tokens_in_a_piece_are_counted_one_by_one(checkpoint: Path) -> N
         ("hang", "TIMEOUT", "did not answer within the deadline"),
         ("500", "RAISED", "HTTP 500"),
         ("adds", "PROTOCOL", "it read 10 tokens"),
+        ("one-piece", "PROTOCOL", "all 12 tokens came in one piece"),
     ],
 )
 def test_what_goes_wrong_while_the_clock_runs_is_a_failure_of_the_arm(
