@@ -1,5 +1,6 @@
 """The kinds of arms that a benchmark times: an engine tree in its sandbox, Hugging Face `generate`, and servers."""
 
+import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -53,7 +54,9 @@ class Runner(Protocol):
 
     @property
     def setting(self) -> Setting: ...
-    def load(self, deadline_s: float) -> None: ...
+    def load(self, deadline_s: float) -> int:
+        """Returns when it was ready for its first request, on time.perf_counter_ns."""
+
     def stream(self, prompt: list[int], new_tokens: int, deadline_s: float) -> Iterator[Event]: ...
     def logits(self, tokens: list[int], positions: list[int], deadline_s: float) -> Array: ...
 
@@ -77,10 +80,11 @@ class EngineRunner:
         )
         self.child = Child(ENGINE, confinement(arm.engine, cache_dir))
 
-    def load(self, deadline_s: float) -> None:
+    def load(self, deadline_s: float) -> int:
         threads = self._job.facts.platform.cores
         self.child.call("open", deadline_s, tree_dir=self._job.tree_dir, threads=threads)
         self.child.call("load_engine", deadline_s, checkpoint=self._job.checkpoint)
+        return time.perf_counter_ns()
 
     def stream(self, prompt: list[int], new_tokens: int, deadline_s: float) -> Iterator[Event]:
         arguments = {"prompt": prompt, "max_new_tokens": new_tokens, "ignore_eos": True}
@@ -110,8 +114,9 @@ class HuggingFaceRunner:
         )
         self.child = start_huggingface()
 
-    def load(self, deadline_s: float) -> None:
+    def load(self, deadline_s: float) -> int:
         load_huggingface(self.child, self._checkpoint, self._facts.workload.dtype, self._facts)
+        return time.perf_counter_ns()
 
     def stream(self, prompt: list[int], new_tokens: int, deadline_s: float) -> Iterator[Event]:
         dtype = self._facts.workload.dtype
@@ -128,5 +133,5 @@ def runner_of(arm: Arm, job: BenchmarkJob, cache_dir: Path) -> Runner:
     if arm.engine:
         return EngineRunner(arm, cache_dir)
     if arm.baseline:
-        return ServerRunner(arm.name, arm.baseline, job)
+        return ServerRunner(arm.name, arm.baseline, job, cache_dir)
     return HuggingFaceRunner(Path(job.checkpoint), job.facts)

@@ -63,7 +63,7 @@ def bench_engine(
         seed=seed,
         checkpoint=str(checkpoint),
         facts=facts,
-        deadline_s=1800.0,
+        deadline_s=1800.0 + sum(arm.baseline.ready_s for arm in against if arm.baseline),
     )
     return Device(accelerator, cache_dir).benchmark(job)
 

@@ -124,16 +124,16 @@ class Benchmarker:
         return self._entrants[-1]
 
     def _load(self, entrant: Entrant, *, timed: bool) -> None:
-        child = entrant.runner.child
+        child, ready_ns = entrant.runner.child, 0
         try:
             entrant.conduct.loads()
-            entrant.runner.load(self._left)
+            ready_ns = entrant.runner.load(self._left)
             child.sandbox.sample_s = WATCH_S
             entrant.conduct.has_loaded()
         except ChildFailure as failure:
             entrant.drop(failure)
         if timed and "startup_s" not in entrant.runner.setting.not_given:
-            entrant.load_s = (time.perf_counter_ns() - child.started_ns) / 1e9
+            entrant.load_s = ((ready_ns or time.perf_counter_ns()) - child.started_ns) / 1e9
 
     def _measure(self, scenario: Scenario) -> None:
         """Warm-ups, then the repeats whose figures authors may see, then those that decide."""

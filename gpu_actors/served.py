@@ -5,6 +5,7 @@ a row, and the others go on.
 """
 
 import os
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator
@@ -43,7 +44,8 @@ class ServerRunner:
 
     judges = False
 
-    def __init__(self, name: str, baseline: Baseline, job: BenchmarkJob):
+    def __init__(self, name: str, baseline: Baseline, job: BenchmarkJob, cache_dir: Path):
+        """`cache_dir`: its log goes to baselines/NAME.log there. Raises UserError where it does not run."""
         self._name, self._baseline, self._facts = name, baseline, job.facts
         self._preset = preset_of(baseline)
         self._checkpoint = Path(job.checkpoint)
@@ -62,7 +64,8 @@ class ServerRunner:
             self.child = Elsewhere(baseline.url)
             self._client = Client(baseline.url.removesuffix("/v1"), os.environ.get(KEY, ""))
         else:
-            self.child = ServerProcess(baseline, job.facts, self._checkpoint)
+            log = cache_dir / "baselines" / f"{name}.log"
+            self.child = ServerProcess(baseline, job.facts, self._checkpoint, log)
             self._client = Client(f"http://127.0.0.1:{self.child.port}")
 
     @property
@@ -70,22 +73,25 @@ class ServerRunner:
         """Whether this machine's memory bandwidth and processor time are the server's."""
         return not isinstance(self.child, Elsewhere) or self.child.local
 
-    def load(self, deadline_s: float) -> None:
-        """Waits until it serves, and has it answer the longest scenario once. Raises UserError."""
+    def load(self, deadline_s: float) -> int:
+        """Waits until it serves, and has it answer the longest scenario once. Returns when it served, on
+        time.perf_counter_ns. Raises UserError."""
         most_s = min(deadline_s, self._baseline.ready_s)
         try:
             self._await_ready(most_s if self._baseline.command else min(most_s, SHORT_S))
+            ready_ns = time.perf_counter_ns()
             self._model = self._find_model()
             self._find_way(most_s)
             self._version = self._find_version()
         except ChildFailure as failure:
             raise self._wrong(f"{failure.kind}: {failure}") from failure
+        return ready_ns
 
     def stream(self, prompt: list[int], new_tokens: int, deadline_s: float) -> Iterator[Event]:
         """An event for each token, its value the id, or None where the server doesn't tell ids."""
         answer = self._ask(self._way, prompt, new_tokens, min(deadline_s, self._patience_s))
-        if answer.prompt_tokens not in (None, len(prompt)):
-            raise ChildFailure("PROTOCOL", misread(len(prompt), answer))
+        if fault := misread(answer, len(prompt)) or unstreamed(answer, new_tokens):
+            raise ChildFailure("PROTOCOL", fault)
         ids: list[int] | list[None] = answer.ids or [None] * (new_tokens + 1)
         for token, at_ns in zip(ids, answer.token_times_ns(new_tokens), strict=False):
             yield Event(token, at_ns)
@@ -105,7 +111,7 @@ class ServerRunner:
         followed = [*self._baseline.command, *map(str, self._preset.config.values())]
         return Setting(
             version=self._version,
-            command=" ".join(words),
+            command=shlex.join(words),
             dtype=self._dtype(followed),
             tensor_parallel=self._baseline.tensor_parallel if holds(followed, "{tensor_parallel}") else None,
             graph=self._graph(words),
@@ -260,26 +266,32 @@ class ServerRunner:
     def _wrong(self, what: str) -> UserError:
         where = self._baseline.url or " ".join(self._baseline.command)
         words = "" if "its last output" in what else self._last_words()
-        return UserError(f"the baseline {self._name} ({where}): {what}{words}")
+        log = f" (log: {self.child.log})" if isinstance(self.child, ServerProcess) else ""
+        return UserError(f"the baseline {self._name} ({where}): {what}{words}{log}")
 
 
 def holds(words: list[str], name: str) -> bool:
     return any(name in word for word in words)
 
 
-def misread(count: int, answer: Answer) -> str:
-    return f"it read {answer.prompt_tokens} tokens where {count} were meant: does its tokenizer add some?"
+def misread(answer: Answer, prompt_tokens: int) -> str:
+    """That the server read another prompt than was meant, or ""."""
+    if answer.prompt_tokens in (None, prompt_tokens):
+        return ""
+    return f"it read {answer.prompt_tokens} tokens where {prompt_tokens} were meant: does its tokenizer add some?"
+
+
+def unstreamed(answer: Answer, new_tokens: int) -> str:
+    """That there is no time between the first token and the last, or ""."""
+    if answer.pieces != 1 or new_tokens < 2:
+        return ""
+    return f"all {new_tokens} tokens came in one piece: it doesn't stream, so TTFT and TPOT can't be told"
 
 
 def fault_of(answer: Answer, prompt_tokens: int, new_tokens: int) -> str:
     """Why an answer can't be timed, or ""."""
     if answer.counted is None:
         return "its stream holds neither token ids nor usage, and tokens are not counted by the pieces of a stream"
-    if answer.prompt_tokens not in (None, prompt_tokens):
-        return misread(prompt_tokens, answer)
     found = len(answer.ids) or answer.completion_tokens
-    if found != new_tokens:
-        return f"asked for {new_tokens} tokens, found {found}"
-    if answer.pieces < 2 <= new_tokens:
-        return f"all {new_tokens} tokens came in one piece: it doesn't stream, so TTFT and TPOT can't be told"
-    return ""
+    wrong = f"asked for {new_tokens} tokens, found {found}" if found != new_tokens else ""
+    return misread(answer, prompt_tokens) or wrong or unstreamed(answer, new_tokens)

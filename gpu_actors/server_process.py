@@ -7,6 +7,7 @@ is ended as a group, and while others are timed it is stopped like any arm.
 import ipaddress
 import json
 import os
+import shlex
 import socket
 import tempfile
 import time
@@ -77,7 +78,9 @@ class Untold:
 class ServerProcess:
     """A server that we started on a free port."""
 
-    def __init__(self, baseline: Baseline, facts: Facts, checkpoint: Path):
+    def __init__(self, baseline: Baseline, facts: Facts, checkpoint: Path, log: Path):
+        """`log`: the file that keeps its last lines, as many as a sandbox keeps, when it is closed."""
+        self.log = log
         preset, graph = preset_of(baseline), facts.workload.step
         with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="enginesmith-", delete=False) as file:
             self._config = Path(file.name)
@@ -112,6 +115,8 @@ class ServerProcess:
 
     def close(self) -> None:
         self.sandbox.close()
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log.write_text(f"{shlex.join(self.command)}\n{self.sandbox.output}", encoding="utf-8")
         self._config.unlink(missing_ok=True)
 
 

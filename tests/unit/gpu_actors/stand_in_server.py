@@ -116,6 +116,7 @@ class Handler(BaseHTTPRequestHandler):
         for group in grouped(tokens(prompt, count), size):
             if fault == "hang" and said:
                 time.sleep(600)
+            time.sleep(0.05 * (fault == "slow"))
             if fault == "dies" and said:
                 print("out of memory, says the stand-in", flush=True)
                 os._exit(3)

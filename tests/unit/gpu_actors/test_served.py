@@ -50,7 +50,7 @@ def started(
     checkpoint: Path, *more: str, preset: str = "", ready_s: float = 60.0, accelerator: str = "cpu"
 ) -> Iterator[ServerRunner]:
     baseline = Baseline(command=tuple(command(checkpoint, *more)), folder="/", preset=preset, ready_s=ready_s)
-    runner = ServerRunner("other", baseline, job(checkpoint, accelerator))
+    runner = ServerRunner("other", baseline, job(checkpoint, accelerator), checkpoint.parent)
     try:
         yield runner
     finally:
@@ -122,6 +122,21 @@ def test_what_is_wrong_before_the_clock_runs_is_said_with_the_servers_last_lines
         runner.load(60.0)
 
 
+def test_start_up_ends_where_it_serves_and_its_log_is_kept(checkpoint: Path) -> None:
+    with started(checkpoint, "--fault", "slow") as runner:
+        ready_ns = runner.load(60.0)
+        answering_s = 0.05 * NEW
+        assert time.perf_counter_ns() - ready_ns > 0.9e9 * answering_s, "the answer that finds the way is no start-up"
+        assert ready_ns > runner.child.started_ns
+    with started(checkpoint, "--fault", "exits") as runner:
+        log = checkpoint.parent / "baselines" / "other.log"
+        with pytest.raises(UserError, match=rf"\(log: {log}\)"):
+            runner.load(60.0)
+    command_line, *lines = log.read_text().splitlines()
+    assert command_line.endswith("--fault exits")
+    assert lines == ["no such model, says the stand-in"]
+
+
 def test_several_tokens_in_a_piece_are_counted_one_by_one(checkpoint: Path) -> None:
     for dialect, preset in (("vllm", "vllm"), ("sglang", "sglang"), ("text", "")):
         with started(checkpoint, "--fault", "pieces", "--dialect", dialect, preset=preset) as runner:
@@ -139,6 +154,7 @@ def test_several_tokens_in_a_piece_are_counted_one_by_one(checkpoint: Path) -> N
         ("hang", "TIMEOUT", "did not answer within the deadline"),
         ("500", "RAISED", "HTTP 500"),
         ("adds", "PROTOCOL", "it read 10 tokens"),
+        ("one-piece", "PROTOCOL", "all 12 tokens came in one piece"),
     ],
 )
 def test_what_goes_wrong_while_the_clock_runs_is_a_failure_of_the_arm(
@@ -155,7 +171,9 @@ def test_what_goes_wrong_while_the_clock_runs_is_a_failure_of_the_arm(
 
 def test_a_server_ends_with_everything_that_it_started(checkpoint: Path) -> None:
     script = f"{shlex.join([sys.executable, str(STAND_IN), str(checkpoint)])} --port {{port}} & sleep 600 & wait"
-    runner = ServerRunner("other", Baseline(command=("/bin/sh", "-c", script), folder="/"), job(checkpoint))
+    runner = ServerRunner(
+        "other", Baseline(command=("/bin/sh", "-c", script), folder="/"), job(checkpoint), checkpoint.parent
+    )
     try:
         runner.load(60.0)
         assert isinstance(runner.child, ServerProcess)
@@ -183,11 +201,11 @@ def test_a_url_is_asked_and_left_alone(checkpoint: Path) -> None:
         baseline = parse(f"http://localhost:{port}/v1")
         assert baseline
         assert baseline.url == f"http://localhost:{port}/v1"
-        runner = ServerRunner("other", baseline, job(checkpoint))
+        runner = ServerRunner("other", baseline, job(checkpoint), checkpoint.parent)
         begun = time.monotonic()
         while time.monotonic() < begun + 20 and runner.child.sandbox.pid > 1 << 29:
             time.sleep(0.1)  # until it listens
-            runner = ServerRunner("other", baseline, job(checkpoint))
+            runner = ServerRunner("other", baseline, job(checkpoint), checkpoint.parent)
         runner.load(60.0)
         assert runner.local
         assert processes.start_time(runner.child.sandbox.pid), "its processor time counts as ours while it is timed"
@@ -214,7 +232,7 @@ def test_another_model_at_a_url_is_refused_unless_it_is_named(
     with listening(checkpoint, "--model", model) as port:
         baseline = parse(f"http://127.0.0.1:{port}{asked}")
         assert baseline
-        runner = ServerRunner("other", baseline, job(checkpoint))
+        runner = ServerRunner("other", baseline, job(checkpoint), checkpoint.parent)
         if words:
             with pytest.raises(UserError, match=words):
                 runner.load(60.0)
@@ -228,13 +246,13 @@ def test_nobody_at_a_url_and_no_openai_server_are_said(checkpoint: Path) -> None
             asked = port if more else free_port()
             baseline = Baseline(url=f"http://127.0.0.1:{asked}/v1", ready_s=1.0 if not more else 20.0)
             with pytest.raises(UserError, match=words):
-                ServerRunner("other", baseline, job(checkpoint)).load(60.0)
+                ServerRunner("other", baseline, job(checkpoint), checkpoint.parent).load(60.0)
 
 
 def test_the_server_of_an_engine_of_ours_is_a_baseline_like_any_other(checkpoint: Path, tmp_path: Path) -> None:
     tree = tiny.write_engine(tmp_path / "other", "llama")
     words = (sys.executable, "-m", f"{tree.name}.server", "{checkpoint}", "--port", "{port}")
-    runner = ServerRunner("other", Baseline(command=words, folder=str(tmp_path)), job(checkpoint))
+    runner = ServerRunner("other", Baseline(command=words, folder=str(tmp_path)), job(checkpoint), checkpoint.parent)
     try:
         runner.load(120.0)
         assert (runner.setting.counted, runner.takes_text) == ("usage", True)
