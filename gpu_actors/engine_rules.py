@@ -19,6 +19,7 @@ def confinement(
     kernels = cache_dir / "kernels" / engine.tree
     kernels.mkdir(parents=True, exist_ok=True)
     cuda = engine.facts.platform.accelerator == "cuda"
+    disk = {"disk_bytes": engine.max_disk_bytes} if engine.max_disk_bytes else {}
     return Confinement(
         mode=engine.sandbox,
         read=(Path(engine.tree_dir), *also_read),
@@ -28,4 +29,5 @@ def confinement(
         environment={"XDG_CACHE_HOME": str(kernels), "TRITON_CACHE_DIR": str(kernels / "triton"), **environment},
         memory_bytes=engine.max_memory_bytes,
         devices=("/dev/nvidia*",) if cuda else (),
+        **disk,
     )

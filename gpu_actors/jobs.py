@@ -43,6 +43,8 @@ class EngineJob(Frozen):
     sandbox: Literal["auto", "none"] = "auto"
     max_memory_bytes: int = 0
     """Limit of the child's process group; 0 is the machine's memory."""
+    max_disk_bytes: int = 0
+    """Limit of what it writes; 0 is the sandbox's own."""
 
 
 class VerifyJob(Frozen):

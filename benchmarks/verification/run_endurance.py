@@ -12,9 +12,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +23,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from gpu_actors import cgroups, processes, verifier
+from gpu_actors import cgroups, processes
 from gpu_actors.device import Device
 from gpu_actors.jobs import Verdict
 from tests.unit.gpu_actors import tiny
@@ -34,7 +32,8 @@ CONTRACTS = ("setup", "linear", "rms-norm")
 DEADLINE_S = 300.0
 HANG_S = 10.0
 """Deadline of a candidate that never answers: it is spent to its end each time."""
-DISK_BYTES = 200 << 20
+LIMITS = {"max_memory_bytes": 2 << 30, "max_disk_bytes": 200 << 20}
+"""The disk limit is one that is reached in a second."""
 GROWTH = 64 << 20
 """How much more memory this process may hold afterwards: Python gives little back."""
 SETUP = ("kernels.py", "    torch.set_num_threads(THREADS)")
@@ -103,8 +102,7 @@ def main(
     temporary.mkdir()
     tempfile.tempdir = str(temporary)
     try:
-        with small_limits():
-            found = endure(folder, candidates, seed)
+        found = endure(folder, candidates, seed)
     finally:
         tempfile.tempdir = None
         shutil.rmtree(folder)
@@ -112,17 +110,6 @@ def main(
     if out:
         out.write_text(json.dumps(found, indent=1) + "\n")
     raise SystemExit(0 if found["holds"] else 1)
-
-
-@contextmanager
-def small_limits() -> Iterator[None]:
-    """A disk limit that is reached in a second: the same code with another number."""
-    whole = verifier.confinement
-    verifier.confinement = lambda *a, **k: replace(whole(*a, **k), disk_bytes=DISK_BYTES)
-    try:
-        yield
-    finally:
-        verifier.confinement = whole
 
 
 def endure(folder: Path, candidates: int, seed: int) -> dict[str, Any]:
@@ -170,7 +157,7 @@ def judge(device: Device, folder: Path, checkpoint: Path, name: str, number: int
     kind = BAD.get(name, RIGHT)
     file, old = kind.place
     tree = tiny.write_engine(folder / f"candidate_{number}", edits={file: (old, kind.code)})
-    engine = tiny.engine_job(tree, checkpoint).model_copy(update={"max_memory_bytes": 2 << 30})
+    engine = tiny.engine_job(tree, checkpoint).model_copy(update=LIMITS)
     fields = {"stages": ("execution",), "levels": ("L1",), "contracts": CONTRACTS, "deadline_s": kind.deadline_s}
     try:
         return device.verify(tiny.verify_job(engine, candidate=f"c{number}", seed=number, **fields))

@@ -17,13 +17,14 @@ from ckb.hashing import sha256_json, tree_sha256
 from ckb.records import STAGES, Contract
 from gpu_actors.benchmarker import Benchmarker
 from gpu_actors.child import ENGINE, Child, ChildFailure
+from gpu_actors.engine_rules import confinement
 from gpu_actors.gates import provenance
 from gpu_actors.gates.acceptance import Plan
 from gpu_actors.gates.base import EVERY, Finding, Gate, Subject
 from gpu_actors.jobs import Acceptance, Arm, BenchmarkJob, EngineJob, Scenario, VerifyJob
 from gpu_actors.reference import Reference
 from gpu_actors.sandbox import UNTIMED
-from gpu_actors.verifier import check, confinement, gates_of
+from gpu_actors.verifier import check, gates_of
 from tests.mutants import bases
 from tests.mutants.mutant import KNOWN_ENDS, Files, Mutant, Variant, edited
 

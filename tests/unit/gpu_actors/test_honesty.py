@@ -12,12 +12,13 @@ from ckb.facts import Facts
 from ckb.records import Choice
 from gpu_actors.child import ENGINE, Child
 from gpu_actors.drivers import honest
+from gpu_actors.engine_rules import confinement
 from gpu_actors.gates import claims, honesty
 from gpu_actors.gates.base import Finding, Gate, Subject
 from gpu_actors.jobs import EngineJob
 from gpu_actors.reference import Reference
 from gpu_actors.sandbox import UNTIMED
-from gpu_actors.verifier import check, confinement
+from gpu_actors.verifier import check
 from tests.unit.gpu_actors import tiny
 from tests.unit.roles.composed import KNOWLEDGE, brief_of, compose
 
