@@ -13,6 +13,7 @@ from gpu_actors import bubblewrap, layers, readable
 from gpu_actors.layers import Layer
 
 DRIVERS = Path(__file__).parent / "drivers"
+DISK_BYTES = 8 * 1024**3
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
@@ -34,7 +35,7 @@ class Confinement:
     memory_bytes: int = 0
     """Limit of the tree's resident memory; 0 is fifteen sixteenths of the machine's."""
     file_bytes: int = 8 * 1024**3
-    disk_bytes: int = 8 * 1024**3
+    disk_bytes: int = DISK_BYTES
     """Limit of what its writable folders hold, and of what it writes; one that passes it loses what it wrote."""
     tasks: int = 2048
     """Limit of its processes and threads together, where the kernel counts them."""

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from gpu_actors.confinement import DISK_BYTES, Confinement
 from gpu_actors.jobs import EngineJob
-from gpu_actors.sandbox import Confinement
 
 
 def confinement(
@@ -19,7 +19,6 @@ def confinement(
     kernels = cache_dir / "kernels" / engine.tree
     kernels.mkdir(parents=True, exist_ok=True)
     cuda = engine.facts.platform.accelerator == "cuda"
-    disk = {"disk_bytes": engine.max_disk_bytes} if engine.max_disk_bytes else {}
     return Confinement(
         mode=engine.sandbox,
         read=(Path(engine.tree_dir), *also_read),
@@ -29,5 +28,5 @@ def confinement(
         environment={"XDG_CACHE_HOME": str(kernels), "TRITON_CACHE_DIR": str(kernels / "triton"), **environment},
         memory_bytes=engine.max_memory_bytes,
         devices=("/dev/nvidia*",) if cuda else (),
-        **disk,
+        disk_bytes=engine.max_disk_bytes or DISK_BYTES,
     )
