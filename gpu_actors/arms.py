@@ -9,7 +9,7 @@ from typing import Protocol
 from benchmarks.baselines.records import Setting
 from ckb.facts import Facts
 from gpu_actors.child import ENGINE, Child, Event
-from gpu_actors.engine_rules import confinement
+from gpu_actors.engine_process import confinement, open_tree
 from gpu_actors.gates.base import Array, logits_of
 from gpu_actors.gates.compare import rms
 from gpu_actors.jobs import Arm, BenchmarkJob
@@ -81,8 +81,7 @@ class EngineRunner:
         self.child = Child(ENGINE, confinement(arm.engine, cache_dir))
 
     def load(self, deadline_s: float) -> int:
-        threads = self._job.facts.platform.cores
-        self.child.call("open", deadline_s, tree_dir=self._job.tree_dir, threads=threads)
+        open_tree(self.child, self._job, deadline_s)
         self.child.call("load_engine", deadline_s, checkpoint=self._job.checkpoint)
         return time.perf_counter_ns()
 

@@ -22,7 +22,7 @@ from ckb.errors import UserError
 from ckb.hashing import sha256_file, sha256_json
 from ckb.violations import Violation
 from gpu_actors.child import DRIVERS, Child, ChildFailure
-from gpu_actors.engine_rules import confinement
+from gpu_actors.engine_process import confinement
 from gpu_actors.jobs import EngineJob
 from gpu_actors.sandbox import Confinement, Sandbox, wait_for
 

@@ -15,10 +15,9 @@ from pathlib import Path
 
 from ckb.hashing import sha256
 from ckb.records import STAGES, Stage
-from gpu_actors import criteria
+from gpu_actors import criteria, engine_process
 from gpu_actors.blocked import Blocked
 from gpu_actors.child import ENGINE, Child, ChildFailure
-from gpu_actors.engine_rules import confinement
 from gpu_actors.gates import provenance
 from gpu_actors.gates.base import EVERY, Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.evidence import Evidence, Stated, UserChecked, checked
@@ -44,7 +43,8 @@ class Verifier:
             tempfile.TemporaryDirectory(prefix="enginesmith-copies-") as copies,
             Reference(self._cache_dir, Path(engine.checkpoint), engine.facts, self._say) as reference,
             Child(
-                ENGINE, confinement(engine, self._cache_dir, also_read=(Path(copies),), environment=UNTIMED)
+                ENGINE,
+                engine_process.confinement(engine, self._cache_dir, also_read=(Path(copies),), environment=UNTIMED),
             ) as child,
         ):
             if "L3" in job.levels and job.acceptance != "screen":
@@ -205,9 +205,8 @@ def last_stage(job: VerifyJob) -> str:
 
 def open_tree(subject: Subject, record: Record) -> bool:
     """Makes the tree importable in its process. A process that can't even do that is a failure of the tree."""
-    platform = subject.facts.platform
     try:
-        subject.call("open", tree_dir=str(subject.tree_dir), threads=platform.cores, device=platform.accelerator)
+        engine_process.open_tree(subject.child, subject.job.engine, subject.seconds_left)
     except ChildFailure as failure:
         record.add("open", "L0", "provenance", outcome(failure), 0.0)
     return subject.child.alive

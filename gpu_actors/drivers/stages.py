@@ -23,7 +23,7 @@ PARTS: dict[str, Any] = {}
 """What is loaded in this process: the package's name, the device that it computes on, the model, the engine."""
 
 
-def open_tree(tree_dir: str, threads: int, device: str = "cpu") -> dict[str, Any]:
+def open_tree(tree_dir: str, threads: int, device: str) -> dict[str, Any]:
     """Makes the folder importable as a package. Nothing of it runs yet. device: where inputs are placed of which a
     contract says that they lie on the device; the parent names it, whatever the tree says of itself."""
     name = Path(tree_dir).name

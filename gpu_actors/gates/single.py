@@ -12,7 +12,7 @@ from ckb.facts import Facts
 from ckb.hashing import tree_sha256
 from gpu_actors import changed_checkpoint, single_precision
 from gpu_actors.child import ENGINE, Child, ChildFailure
-from gpu_actors.engine_rules import confinement
+from gpu_actors.engine_process import confinement, open_tree
 from gpu_actors.gates import execution, model, provenance
 from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.evidence import InFloat32
@@ -40,7 +40,7 @@ def opened(subject: Subject) -> Subject:
     rules = confinement(engine, subject.reference.cache_dir, also_read=(subject.copies,), environment=UNTIMED)
     child = subject.beside.enter_context(Child(ENGINE, rules))
     other = subject.other_form(engine, child)
-    other.call("open", tree_dir=str(copy), threads=subject.facts.platform.cores)
+    open_tree(child, engine, other.seconds_left)
     if engine.checkpoint == subject.job.engine.checkpoint:
         other.once("expected", lambda: model.expected(subject))  # one pass of the decoder serves both
     return other

@@ -17,7 +17,7 @@ from ckb.hashing import sha256_json, tree_sha256
 from ckb.records import STAGES, Contract
 from gpu_actors.benchmarker import Benchmarker
 from gpu_actors.child import ENGINE, Child, ChildFailure
-from gpu_actors.engine_rules import confinement
+from gpu_actors.engine_process import confinement, open_tree
 from gpu_actors.gates import provenance
 from gpu_actors.gates.acceptance import Plan
 from gpu_actors.gates.base import EVERY, Finding, Gate, Subject
@@ -195,7 +195,7 @@ class Run:
         subject = Subject(self.job, child, self.reference, time.monotonic() + self._deadline_s, self.copies)
         self._deadline_s = AGAIN_S
         try:
-            subject.call("open", tree_dir=self.job.engine.tree_dir, threads=self.job.engine.facts.platform.cores)
+            open_tree(subject.child, self.job.engine, subject.seconds_left)
         except ChildFailure as failure:
             return subject, Finding("FAIL", f"{failure.kind}: {failure}")
         return subject, None

@@ -12,7 +12,7 @@ from ckb.facts import Facts
 from ckb.records import Choice
 from gpu_actors.child import ENGINE, Child
 from gpu_actors.drivers import honest
-from gpu_actors.engine_rules import confinement
+from gpu_actors.engine_process import confinement, open_tree
 from gpu_actors.gates import claims, honesty
 from gpu_actors.gates.base import Finding, Gate, Subject
 from gpu_actors.jobs import EngineJob
@@ -44,7 +44,7 @@ def findings(
         Child(ENGINE, confinement(engine, cache, environment=UNTIMED)) as child,
     ):
         subject = Subject(job, child, reference, time.monotonic() + 300, work)
-        child.call("open", 60.0, tree_dir=engine.tree_dir, threads=engine.facts.platform.cores)
+        open_tree(child, engine, 60.0)
         return {gate.id: check(subject, gate) for gate in gates}
 
 

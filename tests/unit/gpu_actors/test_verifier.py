@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from gpu_actors.child import ENGINE, Child
-from gpu_actors.engine_rules import confinement
+from gpu_actors.engine_process import confinement, open_tree
 from gpu_actors.gates.base import Subject, failed, passed
 from gpu_actors.gates.cases import Plan
 from gpu_actors.gates.registry import STAGE_GATES
@@ -70,7 +70,7 @@ def test_every_gate_may_be_asked_again_after_all_others(work: Path, tmp_path: Pa
         Child(ENGINE, confinement(engine, work / "cache", also_read=(copies,), environment=UNTIMED)) as child,
     ):
         subject = Subject(job, child, reference, time.monotonic() + 300, copies)
-        child.call("open", 60.0, tree_dir=engine.tree_dir, threads=1)
+        open_tree(child, engine, 60.0)
         first = {gate.id: check(subject, gate) for gate in STAGE_GATES}
         assert [(name, f.summary) for name, f in first.items() if f.status != "PASS"] == []
         for gate in (gate for gate in STAGE_GATES if gate.repeatable):

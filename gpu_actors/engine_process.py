@@ -1,9 +1,10 @@
-"""The sandbox of one engine tree, for whoever runs it: verifier, benchmarker, profiler, the user's commands."""
+"""The process of one engine tree, for whoever runs it: its sandbox, and how the tree is opened in it."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from gpu_actors.child import Child
 from gpu_actors.confinement import DISK_BYTES, Confinement
 from gpu_actors.jobs import EngineJob
 
@@ -30,3 +31,10 @@ def confinement(
         devices=("/dev/nvidia*",) if cuda else (),
         disk_bytes=engine.max_disk_bytes or DISK_BYTES,
     )
+
+
+def open_tree(child: Child, engine: EngineJob, deadline_s: float) -> None:
+    """Makes the tree importable in its process; nothing of it runs yet. Raises ChildFailure."""
+    platform = engine.facts.platform
+    arguments = {"threads": platform.cores, "device": platform.accelerator}
+    child.call("open", deadline_s, tree_dir=engine.tree_dir, **arguments)
