@@ -21,7 +21,7 @@ from gpu_actors.gates.decoder import TABLE, Decoder
 from gpu_actors.gates.evidence import Followed
 from gpu_actors.gates.integration import outside_the_band
 from gpu_actors.gates.model import close
-from gpu_actors.gates.single import in_float32
+from gpu_actors.gates.single import in_float32, judged_by_the_rules
 
 LENGTH = 12
 BISECT_S = 12.0
@@ -44,6 +44,16 @@ def groups(names: Sequence[str]) -> list[list[str]]:
 
 def changed_weights(subject: Subject) -> Finding:
     """All tensors changed at once; in `full` also one layer after the other, by which each shows that it matters."""
+    finding = all_followed(subject)
+    other = in_float32(subject)
+    if finding.status != "PASS" or other is subject:
+        return finding
+    ruled = judged_by_the_rules(other)
+    return finding if ruled.status == "PASS" else ruled
+
+
+def all_followed(subject: Subject) -> Finding:
+    """The comparisons themselves, of whatever process the weights are loaded in."""
     names = tensors(subject)
     finding, _ = followed(subject, names)
     if finding.status != "PASS":

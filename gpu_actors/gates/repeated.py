@@ -7,17 +7,20 @@ import numpy as np
 from benchmarks import prompts
 from gpu_actors.child import ChildFailure
 from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
-from gpu_actors.gates.integration import LONGEST_PROMPT, outside_the_band
+from gpu_actors.gates.integration import outside_the_band
 from gpu_actors.gates.model import texts
 
 POISON = 1e4
 """What stands behind the cursor, in keys and values, with alternating sign: finite, since a lawful kernel may read it
 and multiply it by an exact zero."""
+LENGTH = 14
+"""Of the text that is decoded several times, and somewhat less than half of the longest prompt of a batch: nothing here
+depends on the length, and every token costs each candidate a step."""
 
 
 def steps(subject: Subject, poison: float) -> Array:
-    """Logits of the longest text by steps, after a drawn part of it as the prompt."""
-    tokens = texts(subject)[0]
+    """Logits of a text by steps, after a drawn part of it as the prompt."""
+    tokens = texts(subject)[0][:LENGTH]
     prompt = int(subject.draws("repeated_steps").integers(1, max(2, len(tokens) // 2)))
     capacity = min(len(tokens) + 9, subject.facts.workload.max_context)
     options = {"layers": subject.facts.model.layers, "poison": poison}
@@ -61,8 +64,8 @@ def ragged(subject: Subject) -> Finding:
     subject.load_engine()
     rng = subject.draws("ragged")
     context = subject.facts.workload.max_context
-    count = min(6, context // 4)
-    longest = min(LONGEST_PROMPT, context - count)
+    count = min(4, context // 4)
+    longest = min(2 * LENGTH + 4, context - count)
     middle = int(rng.integers(2, max(3, longest // 2)))
     drawn = prompts.cut(subject.checkpoint, [longest, 1, middle], int(rng.integers(1 << 30)))
     drawn.append(drawn[1])

@@ -86,10 +86,8 @@ def single(subject: Subject, checks: tuple[Callable[[Subject], Finding], ...]) -
             finding = check(other)
             if finding.status != "PASS":
                 return replace(finding, summary=f"in float32, {finding.summary}")
-        for gate in provenance.RUNTIME:
-            finding = gate.check(other)
-            if finding.status != "PASS":
-                return replace(finding, summary=f"in float32, {finding.summary}")
+        if (finding := judged_by_the_rules(other)).status != "PASS":
+            return finding
         other.drop()
     except ChildFailure as failure:
         if failure.kind != "RAISED":
@@ -100,6 +98,14 @@ def single(subject: Subject, checks: tuple[Callable[[Subject], Finding], ...]) -
         )  # fmt: skip
     names = ", ".join(check.__name__ for check in checks)
     return passed(f"with DTYPE = torch.float32 and float32's bounds: {names}", tree=other.job.engine.tree)
+
+
+def judged_by_the_rules(other: Subject) -> Finding:
+    """What the copy's process imported and tried, by the rules for any candidate's."""
+    for gate in provenance.RUNTIME:
+        if (finding := gate.check(other)).status != "PASS":
+            return replace(finding, summary=f"in float32, {finding.summary}")
+    return passed("nothing forbidden in float32")
 
 
 GATES: dict[str, Gate] = {

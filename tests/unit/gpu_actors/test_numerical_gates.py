@@ -50,7 +50,13 @@ MUTANTS = {
     ),
     "errors where they count": Mutant(
         "acceptance_divergence",
-        {"model.py": ("        return logits\n", "        return logits + 3e-5 * (logits == logits.amax(-1, True))\n")},
+        {
+            "model.py": (
+                "        return logits\n",
+                "        top = logits.topk(2, -1).values\n"
+                "        return logits + 1e-5 * (logits == top[:, :1]) - 1e-5 * (logits == top[:, 1:])\n",
+            )
+        },
     ),
     "a late step": Mutant(
         "decode_prefill", {"model.py": (STEP, f"{STEP} * (1.05 if position > 60 else 1)")}, "nats at position"
