@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gpu_actors import cgroups, layers
+from gpu_actors import cgroups, layers, sandbox
 from gpu_actors.layers import Layer
 from gpu_actors.sandbox import Confinement, Sandbox
 from tests.unit.gpu_actors.attacks import ATTACKS, CANDIDATE
@@ -170,6 +170,31 @@ def test_what_is_not_contained_is_stated(host: Host, attempts: Attempts, walls: 
     assert stated == ("bubblewrap" in walls)
     looked = make(host, ["reads a file of the host"], Confinement(without=walls))
     assert (looked.outcomes["reads a file of the host"] == "EACCES") == stated, "with bubblewrap there is no such file"
+
+
+HOLDS = """
+import socket, sys, time
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("holds", flush=True)
+time.sleep(float(sys.argv[2]))
+"""
+
+
+def test_a_child_that_holds_the_port_is_in_nobody_s_way(walls: frozenset[Layer]) -> None:
+    """Without a network of its own it may have one port of the host, and the next child has another."""
+
+    def holding(port: int, seconds: int) -> list[str]:
+        return [sys.executable, "-I", "-S", "-B", "-c", HOLDS, str(port), str(seconds)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        ports = [sandbox.free_port(), sandbox.free_port()]
+        patch.setattr(sandbox, "free_port", iter(ports).__next__)
+        with Sandbox(holding(ports[0], 60), Confinement(without=walls)) as first:
+            with Sandbox(holding(ports[1], 0), Confinement(without=walls)) as second:
+                assert second.wait(30) == 0, second.output
+            assert first.running, first.output
+    with socket.create_server(("127.0.0.1", ports[0])):
+        pass  # what it held is free again
 
 
 CONTROLS = [
