@@ -128,14 +128,19 @@ def _places(root: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
             if not entry.is_dir(follow_symlinks=False):
                 continue
             inside = Path(entry.path)
-            top = "__init__.py" not in names and (inside / "__init__.py").exists()
             if entry.name in PACKAGE_FOLDERS:
                 folders.append(inside)
-            elif (entry.name in STORES and "conda-meta" in names) or (entry.name in FRAMEWORKS and top):
+            elif (entry.name in STORES and "conda-meta" in names) or (
+                entry.name in FRAMEWORKS and "__init__.py" not in names and "__init__.py" in _names(entry.path)
+            ):
                 whole.append(inside)
             else:
                 waiting.append(entry.path)
     return tuple(whole), tuple(folders)
+
+
+def _names(folder: str) -> set[str]:
+    return {entry.name for entry in _entries(folder)}
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

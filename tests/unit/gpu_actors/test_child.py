@@ -72,6 +72,7 @@ def test_arrays_events_and_exceptions_arrive_and_the_child_stays_usable(driver: 
         ("say", b'{"id": 99, "values": {}, "arrays": []}\n', "PROTOCOL", "answered request 99, asked was 1"),
         ("say", b'{"id": 1, "values": 5, "arrays": []}\n', "PROTOCOL", "malformed header"),
         ("say", b"[1, 2]\n", "PROTOCOL", "no reply"),
+        ("say", b"\x80\x04cos\nabort\n(tR.\n", "PROTOCOL", "something else than JSON"),  # a pickle, which nobody loads
         (
             "say",
             b'{"id": 1, "values": {}, "arrays": [{"name": "x", "dtype": "object", "shape": [1]}]}\n',
