@@ -70,7 +70,7 @@ class Client:
 
     def get(self, path: str, deadline_s: float) -> tuple[int, Any]:
         """Status and JSON (None if it is none)."""
-        connection = self._kind(self._host, self._port, timeout=deadline_s)
+        connection = self._connection(deadline_s)
         try:
             connection.request("GET", self._path + path, headers=self._headers)
             response = connection.getresponse()
@@ -85,7 +85,7 @@ class Client:
         """The JSON of each server-sent event of at most so many lines, with the clock when its line was read; ends
         with None for `[DONE]`, or without when the server just ends."""
         end = time.monotonic() + deadline_s
-        connection = self._kind(self._host, self._port, timeout=deadline_s)
+        connection = self._connection(deadline_s)
         try:
             connection.request("POST", self._path + path, json.dumps(body), self._headers)
             sock = connection.sock
@@ -107,6 +107,11 @@ class Client:
             raise self._broken(error) from error
         finally:
             connection.close()
+
+    def _connection(self, deadline_s: float) -> http.client.HTTPConnection:
+        if deadline_s <= 0:  # which a socket takes for an error of ours
+            raise ChildFailure("TIMEOUT", f"the deadline had passed before {self.url} was asked")
+        return self._kind(self._host, self._port, timeout=deadline_s)
 
     def _broken(self, error: Exception) -> ChildFailure:
         if isinstance(error, TimeoutError):

@@ -189,12 +189,14 @@ def names() -> str:
 
 
 def arm_names(texts: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
-    """A short name for each, all different and none of `taken`: the preset's, the URL's host, or the command's
-    program, with a number where that is not enough."""
+    """A short name for each, all different and none of `taken`: the preset's, the URL's host, or the command's program
+    (the script or module if that is Python), with a number where that is not enough."""
     found: list[str] = []
     for text in texts:
-        first = shlex.split(text)[0]
-        name = urlsplit(first).netloc if first.startswith("http") else Path(first).name
+        first, *more = shlex.split(text)
+        if Path(first).name.startswith("python") and more:
+            first = more[1] if more[0] == "-m" and len(more) > 1 else more[0]
+        name = urlsplit(first).netloc if first.startswith(("http://", "https://")) else Path(first).name
         numbered = (f"{name}-{number}" if number > 1 else name for number in count(1))
         found.append(next(each for each in numbered if each not in found and each not in taken))
     return found

@@ -131,14 +131,14 @@ def test_a_baseline_that_cannot_be_asked_ends_the_benchmark_and_leaves_no_proces
 
 def test_arms_are_hugging_face_unless_others_are_named_and_have_names_of_their_own() -> None:
     assert [(arm.name, arm.baseline) for arm in baselines(())] == [("huggingface", None)]
-    port = "--port {port}"
-    named = baselines([f"{sys.executable} a.py {port}", "huggingface", f"{sys.executable} b.py {port}"])
-    program = Path(sys.executable).name
-    assert [arm.name for arm in named] == [program, "huggingface", f"{program}-2"]
+    python, port = sys.executable, "--port {port}"
+    named = baselines([f"{python} a/serve.py {port}", "huggingface", f"{python} b/serve.py {port}"])
+    assert [arm.name for arm in named] == ["serve.py", "huggingface", "serve.py-2"]
+    assert [arm.name for arm in baselines([f"{python} -m latest.server {port}"])] == ["latest.server"]
+    assert [arm.name for arm in baselines([f"sh engine {port}"])] == ["sh"]
     assert [arm.name for arm in baselines(["http://127.0.0.1:8000/v1", "http://127.0.0.1:8001"])] == [
         "127.0.0.1:8000",
         "127.0.0.1:8001",
     ]
-    assert [arm.name for arm in baselines([f"{sys.executable} c.py {port}"] * 2)] == [program], (
-        "named twice, timed once"
-    )
+    twice = baselines([f"{python} engine {port}"] * 2)
+    assert [arm.name for arm in twice] == ["engine-2"], "named twice, timed once, and never as the engine itself"

@@ -169,6 +169,16 @@ def test_what_goes_wrong_while_the_clock_runs_is_a_failure_of_the_arm(
         assert time.monotonic() - begun < 30, "a server that hangs must not spend the benchmark's time"
 
 
+def test_a_deadline_that_has_passed_is_a_timeout_of_the_arm(checkpoint: Path) -> None:
+    """One arm of a group may use up the benchmark's time; the next is asked with less than none."""
+    with started(checkpoint) as runner:
+        runner.load(60.0)
+        for deadline_s in (0.0, -3.0):
+            with pytest.raises(ChildFailure, match="the deadline had passed") as caught:
+                list(runner.stream([300] * PROMPT, NEW, deadline_s))
+            assert caught.value.kind == "TIMEOUT"
+
+
 def test_a_server_ends_with_everything_that_it_started(checkpoint: Path) -> None:
     script = f"{shlex.join([sys.executable, str(STAND_IN), str(checkpoint)])} --port {{port}} & sleep 600 & wait"
     runner = ServerRunner(
