@@ -9,6 +9,7 @@ from ckb.criteria import Criterion
 from ckb.facts import Facts, Frozen
 from ckb.records import Choice, Contract, Stage
 from ckb.violations import Violation
+from gpu_actors.readability import Readability
 from gpu_actors.telemetry import Conditions
 from gpu_actors.usage import Usage
 
@@ -141,6 +142,8 @@ class Verdict(Frozen):
     """The isolation that was in force, in words."""
     device_seconds: float = 0.0
     """Time for which the device was held, of what several held at once an equal part; waiting for it is not in it."""
+    readability: Readability | None = None
+    """How the tree reads; None where the tests of all stages were not run, so that nobody saw which lines run."""
 
     @model_validator(mode="after")
     def levels_are_covered(self) -> "Verdict":

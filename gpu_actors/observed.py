@@ -48,22 +48,25 @@ def files_below(folders: Iterable[Path]) -> frozenset[str]:
 
 
 def forget_references(pid: int) -> bool:
-    """Has the kernel forget which pages of a process were touched; whether it could."""
+    """Has the kernel forget which pages of a process tree were touched; whether it could."""
     try:
-        (PROC / str(pid) / "clear_refs").write_text("1")
+        for member in processes.tree(pid):
+            (PROC / str(member) / "clear_refs").write_text("1")
     except OSError:
         return False
     return True
 
 
 def executed(pid: int, folders: Iterable[Path]) -> dict[str, int]:
-    """Code files below some folders that are mapped into a process -> bytes of their code that were touched since
+    """Code files below some folders that are mapped into a process tree -> bytes of their code that were touched since
     `forget_references`. A page of code is touched by running it."""
     found: dict[str, int] = {}
     roots = tuple(f"{folder.resolve()}/" for folder in folders)
-    file = ""
-    with contextlib.suppress(*HIDDEN):
-        for line in (PROC / str(pid) / "smaps").read_text().splitlines():
+    for member in processes.tree(pid):
+        file, lines = "", list[str]()
+        with contextlib.suppress(*HIDDEN):
+            lines = (PROC / str(member) / "smaps").read_text().splitlines()
+        for line in lines:
             name, *rest = line.split(maxsplit=5)
             if not name.endswith(":"):
                 file = rest[4] if len(rest) == 5 and "x" in rest[0] and rest[4].startswith(roots) else ""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from ckb.hashing import sha256
+from ckb.hashing import sha256, tree_files
 from ckb.records import STAGES, Stage
 from gpu_actors import criteria, engine_process
 from gpu_actors.blocked import Blocked
@@ -23,6 +23,7 @@ from gpu_actors.gates.base import EVERY, Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.evidence import Evidence, Stated, UserChecked, checked
 from gpu_actors.gates.registry import STAGE_GATES
 from gpu_actors.jobs import EvidenceFile, GateResult, Level, Verdict, VerifyJob
+from gpu_actors.readability import Readability, readability
 from gpu_actors.reference import Reference
 from gpu_actors.sandbox import UNTIMED
 from gpu_actors.say import Say, silent
@@ -54,6 +55,7 @@ class Verifier:
             with subject.beside:
                 run_all(subject, record, self._cache_dir)
             look_at_the_watch(subject, record)
+            reads = how_it_reads(subject) if record.passed and traced(job) else None
             if job.checker and "L3" in job.levels and record.passed:
                 run_user_gate(job, record, self._cache_dir, subject.seconds_left)
             return Verdict(
@@ -64,6 +66,7 @@ class Verifier:
                 acceptance=job.acceptance if "L3" in record.levels else "none",
                 gates=tuple(record.results),
                 sandbox=child.sandbox.isolation,
+                readability=reads,
             )
 
 
@@ -160,6 +163,21 @@ def look_at_the_watch(subject: Subject, record: Record) -> None:
         record.add(watch.id, "L0", watch.contract, finding, seconds, watch.evidence)
 
 
+def traced(job: VerifyJob) -> bool:
+    """Whether the tests of every stage that builds something run: only then do idle lines say something of a tree."""
+    return set(job.stages) >= set(STAGES) - {"acceptance"} and {"L1", "L2"} <= set(job.levels)
+
+
+def how_it_reads(subject: Subject) -> Readability | None:
+    """None for a tree whose process can't say any more which of its lines ran."""
+    files = {p.relative_to(subject.tree_dir).as_posix(): p for p in tree_files(subject.tree_dir)}
+    try:
+        lines = subject.call("traced").value("lines", dict[str, list[int]])
+    except ChildFailure:
+        return None
+    return readability({name: path.read_text(encoding="utf-8") for name, path in files.items()}, lines)
+
+
 def run_user_gate(job: VerifyJob, record: Record, cache_dir: Path, seconds_left: float) -> None:
     """The user's checker on a tree that passed everything of ours. Its files must be those of the frozen plan."""
     start = time.monotonic()
@@ -207,6 +225,8 @@ def open_tree(subject: Subject, record: Record) -> bool:
     """Makes the tree importable in its process. A process that can't even do that is a failure of the tree."""
     try:
         engine_process.open_tree(subject.child, subject.job.engine, subject.seconds_left)
+        if traced(subject.job):
+            subject.call("trace", tree_dir=str(subject.tree_dir))
     except ChildFailure as failure:
         record.add("open", "L0", "provenance", outcome(failure), 0.0)
     return subject.child.alive

@@ -16,9 +16,10 @@ Purpose = Literal["stage", "gates", "screen", "merge", "release"]
 screen: the L3 acceptance of one that showed a gain; merge: after a merge; release: the last one, of the engine."""
 
 
-BenchmarkPurpose = Literal["baseline", "round", "again", "merge", "release"]
+BenchmarkPurpose = Literal["baseline", "round", "again", "merge", "release", "ablation"]
 """Why engines were timed: baseline: Hugging Face alone; round: candidates against the incumbent; again: one that won,
-against the incumbent once more; merge: after a merge onto another; release: the engine, against Hugging Face."""
+against the incumbent once more; merge: after a merge onto another; release: the engine, against Hugging Face and itself
+without each mechanism; ablation: what of the latter one run can't hold."""
 Decision = Literal["kept", "discarded"]
 IssueOutcome = Literal["merged", "nothing_kept", "failed"]
 Outcome = Literal["accepted", "no_engine", "budget", "blocked"]

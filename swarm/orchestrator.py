@@ -8,6 +8,7 @@ from benchmarks.metrics import STARTUP, USER_METRIC
 from ckb.errors import UserError
 from ckb.records import STAGES, Stage
 from gpu_actors.jobs import Arm, Benchmark, BenchmarkJob
+from swarm import ablation
 from swarm import events as e
 from swarm.budget import BudgetExceeded
 from swarm.context import Context
@@ -141,10 +142,7 @@ class Orchestrator:
             raise BlockedByHardware(f"{candidate.id}: {verdict.why}")
         if not verdict.passed or self.context.state.violation_in(merged):
             return False
-        benchmark = self.context.state.benchmark("release", 0, candidate.id)
-        if not benchmark:
-            arms = [Arm(name="engine", engine=self.context.engine_job(merged.commit, merged.tree)), HUGGINGFACE]
-            benchmark = self.measure("release", 0, arms, candidate.id)
+        benchmark = self._final_benchmark(merged)
         result = next(arm for arm in benchmark.arms if arm.arm == "engine")
         if result.status != "OK":  # its answers while the clock ran were not those that the gates saw
             return False
@@ -155,6 +153,21 @@ class Orchestrator:
             e.EngineReleased(path=path, tree=merged.tree, commit=merged.commit, candidate=candidate.id)
         )
         return True
+
+    def _final_benchmark(self, merged: e.Merged) -> Benchmark:
+        """The engine against Hugging Face, and in the same run against itself without each mechanism that was kept: as
+        many as a round has candidates, which is what the machine holds at once; the others in runs of their own."""
+        state, width = self.context.state, self.context.target.search.parallel
+        engine = Arm(name=ablation.ENGINE, engine=self.context.engine_job(merged.commit, merged.tree))
+        undone = ablation.arms(self.context, merged)
+        name = merged.candidate
+        benchmark = state.benchmark("release", 0, name) or self.measure(
+            "release", 0, [engine, HUGGINGFACE, *undone[:width]], name
+        )
+        for number, first in enumerate(range(width, len(undone), width), 1):
+            if not state.benchmark("ablation", number, name):
+                self.measure("ablation", number, [engine, *undone[first : first + width]], name)
+        return benchmark
 
     def consolidate(self) -> None:
         """What the run learned becomes the next version of the knowledge base. Safe to repeat."""

@@ -12,6 +12,7 @@ from ckb.records import Choice
 from ckb.space import selection
 from gpu_actors.jobs import Benchmark, Verdict
 from roles.briefs import Span
+from swarm.ablation import Ablation, results
 from swarm.accepted import in_full
 from swarm.context import Context
 from swarm.events import Merged
@@ -53,6 +54,8 @@ class Manifest(Frozen):
     """All that this very tree passed, in order: the gates of its stages or its round, acceptance on the fixed prompts
     and on fresh ones."""
     benchmark: Benchmark
+    ablations: tuple[Ablation, ...] = ()
+    """What each mechanism that was kept in a round is worth in this very tree."""
 
 
 def write_engine(context: Context, merged: Merged, benchmark: Benchmark) -> str:
@@ -108,6 +111,7 @@ def manifest_of(context: Context, name: str, merged: Merged, files: dict[str, st
         lines=sum(text.count("\n") for text in files.values()),
         verdicts=tuple(context.state.passed(merged.tree)),
         benchmark=benchmark,
+        ablations=results(context.state, context.plan, merged),
     )
 
 

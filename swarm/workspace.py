@@ -185,6 +185,20 @@ class Workspace:
                 raise MergeConflict(conflicts) from error
             return self._committed(branch, work)
 
+    def without(self, merge: str, tip: str, branch: str) -> Committed:
+        """The tree at `tip` with one merge below it undone, on `branch`. Raises MergeConflict where a later one changed
+        the same lines."""
+        with self._lock, self._worktree(branch, tip) as work:
+            try:
+                work.git.revert("--no-edit", "-m", "1", merge)
+            except git.GitCommandError as error:
+                conflicts = [line for line in work.git.diff("--name-only", "--diff-filter=U").splitlines() if line]
+                if not conflicts:
+                    raise
+                work.git.revert("--abort")
+                raise MergeConflict(conflicts) from error
+            return self._committed(branch, work)
+
     def advance(self, commit: str, expected: str) -> None:
         """Moves main from `expected`. A driver that was frozen meanwhile finds it elsewhere, and leaves it there."""
         with self._lock:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import experiments, honest, record, serving, stages, watch
+from . import experiments, honest, record, serving, stages, trace, watch
 from .stages import PARTS, module, result
 
 SERVE = Path(__file__).parent / "serve.py"
@@ -222,7 +222,14 @@ def ceiling(bytes_: int, seconds: float, threads: int) -> dict[str, Any]:
     return {"gb_s": best}
 
 
-PLAIN = stages.OPERATIONS | honest.OPERATIONS | record.OPERATIONS | experiments.OPERATIONS | serving.OPERATIONS
+PLAIN = (
+    stages.OPERATIONS
+    | honest.OPERATIONS
+    | trace.OPERATIONS
+    | record.OPERATIONS
+    | experiments.OPERATIONS
+    | serving.OPERATIONS
+)
 OPERATIONS = PLAIN | {
     "load_engine": load_engine,
     "generate": generate,

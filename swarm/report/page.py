@@ -110,6 +110,8 @@ def render(
         roles=views.role_costs(state),
         devices=views.device_costs(state),
         lines=lines,
+        ablations=views.ablations(state, plan),
+        readability=views.readability(state),
         materials=views.bill_of_materials(spans),
         target=target,
     )

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from ckb.records import Choice
 from gpu_actors.jobs import Verdict
+from gpu_actors.readability import Readability
 from roles.briefs import Span
+from swarm.ablation import Ablation, results
+from swarm.plan import Plan
 from swarm.report.chart import Fate, Shot
 from swarm.report.words import number
 from swarm.state import Candidate, IssueState, RunState
@@ -79,6 +82,18 @@ class Material:
     fragment: str
     files: str
     lines: int
+
+
+def ablations(state: RunState, plan: Plan) -> tuple[Ablation, ...]:
+    """What each kept mechanism is worth in the released tree; empty before the release."""
+    merged = next((m for m in state.merges if state.released and m.commit == state.released.commit), None)
+    return results(state, plan, merged) if merged else ()
+
+
+def readability(state: RunState) -> Readability | None:
+    """How the tree on main reads, from the latest verdict that saw all of it run."""
+    seen = [v.readability for v in state.passed(state.merges[-1].tree) if v.readability] if state.merges else []
+    return seen[-1] if seen else None
 
 
 def fate(candidate: Candidate) -> Fate:

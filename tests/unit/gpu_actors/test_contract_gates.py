@@ -75,6 +75,12 @@ def test_a_right_engine_fulfils_every_column_and_the_evidence_names_the_rows(
     files, rows = composed(target, change)
     verdict = verify(work, files, rows, target, evidence_dir=str(tmp_path))
     assert verdict.passed, [f"{gate.gate}: {gate.summary}" for gate in verdict.failures]
+    reads = verdict.readability
+    assert reads, "the tests of all stages ran"
+    assert reads.executed >= 0.9, reads.idle
+    assert reads.fact_branches == ()
+    assert reads.median_function <= 10
+    assert reads.longest_function <= 50
     executed = {gate.gate: gate for gate in verdict.gates if gate.contract == "contracts"}
     assert len(executed) == 12, "four gates a stage"
     stored = json.loads((tmp_path / f"{executed['calls_model'].evidence[0].sha256}.json").read_text())["data"]

@@ -209,7 +209,7 @@ def test_a_decode_step_raises_next_to_no_events(tmp_path: Path) -> None:
     checkpoint = tiny.write_checkpoint(tmp_path / "model", "llama")
     rules = Confinement(read=(tree,), data=(checkpoint,), operators=("torch", "triton"))
     with Child(ENGINE, rules) as child:
-        child.call("open", 60.0, tree_dir=str(tree), threads=1)
+        child.call("open", 60.0, tree_dir=str(tree), threads=1, device="cpu")
         child.call("load_engine", 60.0, checkpoint=str(checkpoint))
         counts = []
         for tokens in (8, 8, 40):

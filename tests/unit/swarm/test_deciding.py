@@ -10,6 +10,9 @@ from roles.briefs import EvaluatorBrief, JudgeAnswer, JudgeBrief, OrchestratorBr
 from swarm.context import Context
 from swarm.journal import read_events
 from swarm.measure import compare
+from swarm.release import Manifest
+from swarm.report import views
+from swarm.workspace import MergeConflict, Workspace
 from tests.unit.swarm.rehearsal import Rehearsal, prepare, rehearse
 
 
@@ -108,6 +111,46 @@ def test_a_winner_is_measured_again_with_other_seeds_before_it_is_merged(
         assert len(measured) == 2, name
         assert len({job.seed for job in measured}) == 2
         assert [arm.name for arm in measured[1].arms] == ["incumbent", name]
+
+
+def test_each_kept_mechanism_is_timed_against_the_engine_with_it_alone_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
+    context = rehearse(tmp_path, prepare(tmp_path))
+    state = context.state
+    kept = [m for m in state.merges if m.candidate.startswith("r")]
+    assert kept
+    assert state.released
+    manifest = Manifest.model_validate_json((tmp_path / state.released.path / "manifest.json").read_bytes())
+    assert [found.candidate for found in manifest.ablations] == [m.candidate for m in kept]
+    assert views.ablations(state, context.plan) == manifest.ablations
+    timed = {arm.arm for arm in manifest.benchmark.arms}
+    assert {"engine", "huggingface"} < timed
+    for found in manifest.ablations:
+        assert bool(found.interval) == (f"without {found.candidate}" in timed)
+        assert found.interval or "can't be undone alone" in found.why
+        assert found.change
+    last = kept[-1]
+    undone = context.workspace.without(last.commit, last.commit, "without/last")
+    before = context.workspace.files(f"{last.commit}^1")
+    assert context.workspace.files(undone.commit) == before, "with the last one undone it is what was there before"
+    assert manifest.ablations[-1].effect is not None
+
+
+def test_a_merge_whose_lines_a_later_one_changed_can_not_be_undone_alone(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    tips = []
+    for text in ("a = 1\n", "a = 2\n", "a = 3\n"):
+        made = workspace.commit("candidate/c", workspace.tip(), {"a.py": text, "b.py": f"b = {len(tips)}\n" * 9}, "m")
+        merged = workspace.merge(made.commit, "merge", "merge/c")
+        workspace.advance(merged.commit, workspace.tip())
+        tips.append(merged.commit)
+    with pytest.raises(MergeConflict, match=r"a\.py"):
+        workspace.without(tips[1], tips[2], "without/c")
+    assert workspace.files(workspace.without(tips[2], tips[2], "without/c").commit)["a.py"] == "a = 2\n"
+    assert workspace.tip() == tips[2], "main stays where it is"
+    workspace.close()
 
 
 class Objecting(Rehearsal):

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from roles.briefs import Hypothesis
-from swarm.policies.issue_tracker import Measured, gains, independent, round_issues, why_no_gain
+from swarm.policies.issue_tracker import Measured, gains, independent, round_issues, told_of_no_gain, why_no_gain
 
 
 def hypothesis(title: str) -> Hypothesis:
@@ -21,6 +21,7 @@ def test_issues_follow_the_orchestrators_order_and_an_index_that_does_not_exist_
 def test_only_effects_clear_of_noise_and_above_the_minimum_are_gains_best_first() -> None:
     measured = [
         Measured("small", 0.005, 0.004, 0.006, 1.0),
+        Measured("unsure", 0.05, 0.004, 0.10, 1.0),
         Measured("noise", 0.30, -0.01, 0.6, 1.0),
         Measured("good", 0.10, 0.05, 0.15, 1.0),
         Measured("best", 0.20, 0.18, 0.22, 1.0),
@@ -35,11 +36,13 @@ def test_only_effects_clear_of_noise_and_above_the_minimum_are_gains_best_first(
         (Measured("c", -0.10, -0.12, -0.08, 1.0), r"slower: -10\.0% \[-12\.0%, -8\.0%\]"),
         (Measured("c", 0.30, -0.01, 0.6, 1.0), r"no effect beyond noise"),
         (Measured("c", 0.005, 0.004, 0.006, 1.0), r".* is below the stated minimum of 1%"),
+        (Measured("c", 0.05, 0.004, 0.10, 1.0), r".* may be below the stated minimum of 1%"),
     ],
 )
 def test_a_candidate_without_a_gain_is_told_why(measured: Measured, words: str) -> None:
     assert not gains([measured])
     assert re.match(words, why_no_gain(measured))
+    assert not re.search(r"[+-]\d", told_of_no_gain(measured)), "authors are told no figure of what decides"
 
 
 def test_changes_of_one_decision_exclude_each_other() -> None:
