@@ -12,6 +12,8 @@ INPUTS = {"prompt", "prompts", "tokens", "token", "messages"}
 """Names under which inputs travel: an answer that is looked up by them was not computed."""
 READS = {"open", "read_text", "read_bytes", "load_file", "safe_open", "load"}
 CLOCKS = {"time", "datetime", "timeit"}
+SWITCHES = "backends"
+"""Module of an operator library whose attributes are its documented switches: to set one patches nothing."""
 
 
 def judge(brief: JudgeBrief) -> JudgeAnswer:
@@ -54,7 +56,9 @@ def _patches(module: ast.Module) -> Iterator[tuple[int, str]]:
     imported = {name.split(".")[0] for level, name, _ in syntax.imports(module) if level == 0}
     for node in ast.walk(module):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            owner = syntax.dotted(node.value).split(".")[0]
+            owner, *inside = syntax.dotted(node.value).split(".")
+            if inside[:1] == [SWITCHES]:
+                continue
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
             owner = syntax.dotted(node.value).split(".")[0] if isinstance(node.value, ast.Attribute) else ""
         else:

@@ -22,6 +22,8 @@ from tests.unit.roles.composed import KNOWLEDGE, brief_of, compose, facts_of
 
 LLAMA = facts_of(LlamaConfig(architectures=["LlamaForCausalLM"], tie_word_embeddings=True), isa=("avx2", "avx512f"))
 QWEN3 = facts_of(Qwen3Config(architectures=["Qwen3ForCausalLM"], tie_word_embeddings=False), "fp32", "bfloat16")
+H200 = {"accelerator": "cuda", "name": "NVIDIA H200", "architecture": "sm_90", "capability": 9.0}
+DEVICE = QWEN3.model_copy(update={"platform": QWEN3.platform.model_copy(update=H200)})
 COMPILED = {"step": "compiled"}
 PLAIN = {"linear": "torch"}
 DESIGNS = [
@@ -29,6 +31,8 @@ DESIGNS = [
     (LLAMA, {**COMPILED, "weight_fusion": "fused"}),
     (LLAMA, {"attention": "native", "linear": "native", "kv_layout": "token_major"}),
     (QWEN3, COMPILED),
+    (DEVICE, {}),
+    (DEVICE, {"kv_layout": "token_major", "weight_fusion": "fused"}),
 ]
 
 
@@ -101,8 +105,11 @@ def test_every_fragment_is_short_names_no_target_and_is_used_by_some_assignment(
         text = path.read_text(encoding="utf-8")
         assert text.count("\n") <= 80, f"{path.name} has {text.count(chr(10))} lines"
         assert not [word for word in ("smollm", "llama", "qwen", "135m") if word in text.lower().replace("'llama'", "")]
-    sampling = LLAMA.model_copy(update={"workload": LLAMA.workload.model_copy(update={"decoding": "sample"})})
-    designs = [*DESIGNS, (sampling, {}), (facts_of(LlamaConfig(), "fp32"), COMPILED)]
+    sampling = [
+        (facts.model_copy(update={"workload": facts.workload.model_copy(update={"decoding": "sample"})}), {})
+        for facts in (LLAMA, DEVICE)
+    ]
+    designs = [*DESIGNS, *sampling, (facts_of(LlamaConfig(), "fp32"), COMPILED)]
     used = {span.fragment for facts, change in designs for span in compose(brief_of(facts, change)).spans}
     assert used == set(KNOWLEDGE.fragments)
 
@@ -240,6 +247,7 @@ def test_a_missing_file_is_a_finding() -> None:
         ("kernels.py", "import time\ntime.perf_counter = lambda: 0.0\n", "a clock is patched"),
         ("kernels.py", "import sys\nsys.modules['x'] = None\n", "the module sys is patched"),
         ("kernels.py", "import time\nsetattr(time, 'time', None)\n", "the module time is patched"),
+        ("kernels.py", "import torch\ntorch.backends = None\n", "the module torch is patched"),
     ],
 )
 def test_the_judge_objects_to_dishonest_code(file: str, text: str, what: str) -> None:
