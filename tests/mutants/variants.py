@@ -5,7 +5,6 @@ from itertools import product
 from tests.mutants.mutant import Edit, Variant
 
 ATTEND = "mixed = F.scaled_dot_product_attention(grouped, *cached, visible, is_causal=start == 0)"
-ROPE = "cosine, sine = (table[start : start + len(x), None] for table in rope_table())"
 LINEAR = "return F.linear(x, packed)"
 
 
@@ -70,10 +69,9 @@ EDITED = (
     edit("rotation by complex numbers", ("kernels.py", "    first, second = x.chunk(2, dim=-1)",
          "    turned = torch.complex(*x.chunk(2, dim=-1)) * torch.complex(cosine, sine)\n"
          "    return torch.cat((turned.real, turned.imag), dim=-1)\n    first, second = x.chunk(2, dim=-1)")),
-    edit("angles without a table", ("kernels.py", ROPE,
-         "at = torch.arange(start, start + len(x)).double()[:, None, None]\n"
-         "    angles = at / ROPE_THETA ** (torch.arange(0, HEAD_DIM, 2).double() / HEAD_DIM)\n"
-         "    cosine, sine = angles.cos().to(DTYPE), angles.sin().to(DTYPE)")),
+    edit("angles in float64", ("kernels.py", "torch.arange(0, HEAD_DIM, 2).float()",
+         "torch.arange(0, HEAD_DIM, 2).double()"), ("kernels.py", "torch.arange(MAX_CONTEXT).float()",
+         "torch.arange(MAX_CONTEXT).double()")),
     edit("silu by a sigmoid", ("kernels.py", "F.silu(gate) * up", "gate * torch.sigmoid(gate) * up")),
     edit("the MLP in two halves", ("model.py", 'return linear(silu_mul(gate_up), layer["down"])',
          "gate, up = gate_up.chunk(2, -1)\n"
