@@ -98,7 +98,7 @@ class ServerProcess:
         self.command: list[str] = [filled(word, values) for word in (*baseline.command, *preset.graph.get(graph, ()))]
         self.told = Untold()
         self.started_ns = time.perf_counter_ns()
-        rules = Confinement(mode="none", environment=dict(os.environ))
+        rules = Confinement(mode="none", disk_bytes=1 << 50, environment=dict(os.environ))
         self.sandbox = Sandbox([*IN_FOLDER, baseline.folder, *self.command], rules)
 
     @property
