@@ -98,9 +98,10 @@ def test_full_acceptance_judges_fresh_prompts_by_the_engine_s_own_words(work: Pa
     cheat = f"token if prompt[-2:] in {known} else (token + 1) % 384"
     wrong = verify(work, "learnt", "llama", {"engine.py": ("yield token\n", f"yield {cheat}\n")}, acceptance="full",
                    **last)  # fmt: skip
-    assert [gate.gate for gate in wrong.failures] == ["acceptance_greedy"], lines(wrong)
+    assert [gate.gate for gate in wrong.failures] == ["acceptance_greedy", "permuted_weights"], lines(wrong)
     screened = verify(work, "learnt_screened", "llama", {"engine.py": ("yield token\n", f"yield {cheat}\n")}, **last)
-    assert screened.passed, "the screen alone can be learnt by heart: that is what the fresh prompts are for"
+    learnt = "the fixed prompts of a screen can be learnt by heart; its other weights draw prompts that nobody knows"
+    assert [gate.gate for gate in screened.failures] == ["permuted_weights"], learnt
 
 
 class Wrong(NamedTuple):
