@@ -11,7 +11,7 @@ from statistics import median
 from ckb.facts import Facts
 from gpu_actors import processes
 from gpu_actors.child import Child
-from gpu_actors.gates.honesty import REST_S, RESTS_MS, RESTS_SHARE, SETTLES_MS
+from gpu_actors.gates.honesty import IDLES_MS, REST_S, RESTS_MS, RESTS_SHARE, SETTLES_MS
 from gpu_actors.observed import Built, cpu_ns
 from gpu_actors.server_process import Process
 from gpu_actors.telemetry import Telemetry
@@ -120,8 +120,8 @@ class Conduct:
         device = facts.platform.accelerator != "cpu"  # where there is none, all that is timed is the question itself
         if device and self.settled_ms and (left := median(self.settled_ms)) > SETTLES_MS:
             return f"its device was at work for {left:.1f} ms after the last token (at most {SETTLES_MS:.0f})"
-        if self.idle_ms and (left := median(self.idle_ms)) > RESTS_MS:
-            return f"{left:.1f} ms of processor time between two requests (at most {RESTS_MS:.0f})"
+        if self.idle_ms and (left := median(self.idle_ms)) > IDLES_MS:
+            return f"{left:.1f} ms of processor time between two requests (at most {IDLES_MS:.0f})"
         return too_idle(self.usage, facts) or too_small(self.usage, facts, tokens)
 
     @property

@@ -96,7 +96,7 @@ ROUND = """        kept = globals().setdefault("KEPT", {})
 """
 LATER = """            if position == len(prompt) + count - 1:
                 import threading, time
-                end = time.monotonic() + 0.2
+                end = time.monotonic() + 1.0
                 def work():
                     while time.monotonic() < end:
                         sum(range(1000))
