@@ -19,8 +19,8 @@ from gpu_actors.benchmarker import Benchmarker
 from gpu_actors.child import ENGINE, Child, ChildFailure
 from gpu_actors.engine_process import confinement, open_tree
 from gpu_actors.gates import provenance
-from gpu_actors.gates.acceptance import Plan
 from gpu_actors.gates.base import EVERY, Finding, Gate, Subject
+from gpu_actors.gates.cases import Plan
 from gpu_actors.jobs import Acceptance, Arm, BenchmarkJob, EngineJob, Scenario, VerifyJob
 from gpu_actors.reference import Reference
 from gpu_actors.sandbox import UNTIMED
