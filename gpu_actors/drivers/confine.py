@@ -17,6 +17,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 from typing import Any
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -147,7 +148,7 @@ def watch(pid: int, spec: dict[str, Any]) -> int:
         done, status = os.waitpid(-1, os.WNOHANG)
         if done == pid:
             end_orphans()
-            if alone:
+            if alone or os.getppid() != parent:  # a child may notice the lost parent before we do, and leave
                 clear(spec)
             return status
         if done:
@@ -163,8 +164,14 @@ def clear(spec: dict[str, Any]) -> None:
     import shutil
 
     for file in spec["cgroups"]:
-        with contextlib.suppress(OSError):
-            os.rmdir(os.path.dirname(file))  # noqa: PTH106, PTH120
+        for _ in range(200):  # the kernel counts an ended process for some milliseconds more
+            try:
+                os.rmdir(os.path.dirname(file))  # noqa: PTH106, PTH120
+                break
+            except FileNotFoundError:
+                break
+            except OSError:
+                time.sleep(0.01)
     shutil.rmtree(spec["private"], ignore_errors=True)
 
 

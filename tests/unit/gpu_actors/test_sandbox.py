@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_actors import processes
+from gpu_actors import cgroups, processes
 from gpu_actors.sandbox import Confinement, Sandbox, wait_for
 
 ATTEMPTS = """
@@ -176,12 +176,13 @@ import sys, time
 sys.path.insert(0, {str(Path(__file__).parents[3])!r})
 from gpu_actors.sandbox import Confinement, Sandbox
 child = Sandbox([sys.executable, "-c", "import time; time.sleep(600)", "orphan-of-the-test"], Confinement())
-print(child.pid, flush=True)
+print(child.pid, child.private, flush=True)
 time.sleep(600)
 """
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
-    pid = int(parent.stdout.readline())
+    first, private_name = parent.stdout.readline().split()
+    pid, private = int(first), Path(private_name)
     started = processes.start_time(pid)
     assert started
     parent.kill()
@@ -191,6 +192,15 @@ time.sleep(600)
     while processes.start_time(pid) == started and time.monotonic() < deadline:
         time.sleep(0.1)
     assert processes.start_time(pid) != started
+    while left(parent.pid, private) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left(parent.pid, private) == [], "its watcher removes what the parent would have removed"
+
+
+def left(pid: int, private: Path) -> list[Path]:
+    """Control groups and private folder of a parent that is gone."""
+    groups = [group for place in cgroups.places().values() for group in place.glob(f"enginesmith-{pid}-*")]
+    return [*groups, *([private] if private.exists() else [])]
 
 
 def test_memory_is_counted_over_the_whole_tree() -> None:
