@@ -191,6 +191,12 @@ def tokenizer(subject: Subject) -> Finding:
             return failed(f"encode of {text[:40]!r}... gives {found[:8]}..., the tokenizer file says {ids[:8]}...")
         if decoded != own.decode(ids):
             return failed(f"decode(encode(text)) of {text[:40]!r}... gives {decoded[:60]!r}")
+    marked = [*ids[:3], subject.facts.model.eos_tokens[0], *ids[3:5]]
+    decoded = subject.call("decode", ids=marked).value("text", str)
+    if decoded != own.decode(marked):
+        return failed(
+            f"decode of {marked}, an end token among them, gives {decoded!r} in place of {own.decode(marked)!r}"
+        )
     template = chat_template(subject)
     if template:
         rendered = template.render(messages=MESSAGES, add_generation_prompt=True, **special_tokens(subject))

@@ -69,9 +69,9 @@ def past_capacity(subject: Subject) -> Refusal:
 
 
 def tensor(subject: Subject) -> tuple[str, list[int]]:
-    """One tensor of the checkpoint, and its shape."""
-    held = checkpoint.Checkpoint(subject.checkpoint)
-    return "model.norm.weight", list(held.tensor("model.norm.weight").shape)
+    """A matrix of the checkpoint, and its shape."""
+    name = "model.layers.0.mlp.up_proj.weight"
+    return name, list(checkpoint.Checkpoint(subject.checkpoint).tensor(name).shape)
 
 
 def taken(subject: Subject, tensors: list[tuple[str, list[int]]], words: Words, ignored: Any = None) -> Refusal:
@@ -88,7 +88,7 @@ def taken_twice(subject: Subject) -> Refusal:
 
 def other_shape(subject: Subject) -> Refusal:
     name, shape = tensor(subject)
-    wrong = [shape[0] + 1]
+    wrong = shape[::-1] if shape[0] != shape[1] else [2 * shape[0], shape[1] // 2]  # as many numbers, in another order
     words = {"the tensor's name": (name,), "its shape": (str(tuple(shape)),)}
     return taken(subject, [(name, wrong)], words | {"the shape that the engine is made for": (str(tuple(wrong)),)})
 

@@ -2,14 +2,23 @@
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
+from tokenizers import Tokenizer
+
+from benchmarks import prompts
 from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.integration import MESSAGES, numbers
 from gpu_actors.readable import site_folders
 
 TEXT = "The river runs down from the hills and"
 MAX_TOKENS = 8
+DEFAULT_TOKENS = 16
+"""Of a completion whose client names no length."""
+TRIES = 4
+"""Drawn prompts among which one is looked for that an end token ends, and one that it does not."""
+USAGE = {"include_usage": True}
 
 
 @dataclass(frozen=True)
@@ -56,13 +65,17 @@ def server(subject: Subject) -> Finding:
     subject.load_engine()
     held = Server(subject)
     try:
+        asked = prompts_of(subject)  # while it starts
         health = held.ask("GET", "/health")
         expect(health.status == 200, f"/health answers {health.status}")
         models = held.ask("GET", "/v1/models").json
         expect(models.get("object") == "list" and len(models["data"]) > 0, f"/v1/models answers {str(models)[:120]}")
         model = models["data"][0]["id"]
-        completions(subject, held, model)
+        texts = [completions(subject, held, model, prompt, ids) for prompt, ids in asked]
+        stops(held, model, texts[0])
+        defaults(subject, held, model, asked[-1][1])
         chat(held, model)
+        failing(subject)
         bad_input(subject, held, model)
     except Fault as fault:
         return failed(str(fault))
@@ -71,31 +84,90 @@ def server(subject: Subject) -> Finding:
     finally:
         if subject.child.alive:
             held.stop()
-    return passed("health, models, completions and chat, streamed and whole, usage, four kinds of bad input")
+    return passed(
+        f"health, models, {len(asked)} completions and a chat, streamed and whole, usage, stop strings, a failing "
+        "stream, four kinds of bad input"
+    )
 
 
-def completions(subject: Subject, held: Server, model: str) -> None:
-    """The text is that of `generate`, streamed or not, and usage counts its tokens."""
-    ids = subject.call("tokenizer", text=TEXT).value("ids", list[int])
+def prompts_of(subject: Subject) -> list[tuple[list[int] | str, list[int]]]:
+    """What is asked, as a client sends it, and its token ids: a text, and of some drawn pieces of text one whose answer
+    an end token ends and one whose answer it does not, where there are such."""
+    text = subject.call("tokenizer", text=TEXT).value("ids", list[int])
+    longest = min(24, subject.facts.workload.max_context - MAX_TOKENS)
+    drawn = prompts.cut(subject.checkpoint, [longest] * TRIES, int(subject.draws("server").integers(1 << 30)))
+    ended = [subject.continuation(prompt, MAX_TOKENS, ignore_eos=False)[-1:] for prompt in drawn]
+    ends = set(subject.facts.model.eos_tokens)
+    kinds = {bool(ends & set(last)): prompt for prompt, last in zip(drawn, ended, strict=True)}
+    return [(TEXT, text), *((prompt, prompt) for prompt in kinds.values())]
+
+
+def completions(subject: Subject, held: Server, model: str, prompt: list[int] | str, ids: list[int]) -> str:
+    """The text is that of `generate`, streamed or not, and usage counts its tokens. Returns the text."""
     tokens = subject.continuation(ids, MAX_TOKENS, ignore_eos=False)
     ended = bool(tokens) and tokens[-1] in subject.facts.model.eos_tokens
-    wanted = subject.call("decode", ids=tokens[:-1] if ended else tokens).value("text", str)
-    body = {"model": model, "prompt": TEXT, "max_tokens": MAX_TOKENS, "temperature": 0}
+    said = tokens[:-1] if ended else tokens
+    wanted = subject.call("decode", ids=said).value("text", str)
+    body = {"model": model, "prompt": prompt, "max_tokens": MAX_TOKENS, "temperature": 0}
     whole = held.ask("POST", "/v1/completions", body)
     expect(whole.status == 200, f"/v1/completions answers {whole.status}: {whole.text[:200]}")
     choice, usage = whole.json["choices"][0], whole.json["usage"]
+    expect(whole.json["object"] == "text_completion", f"the object of a completion is {whole.json['object']!r}")
     expect(choice["text"] == wanted, f"completion {choice['text']!r}; generate says {wanted!r}")
-    counted = (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"])
-    right = (len(ids), len(tokens), len(ids) + len(tokens))
-    expect(counted == right, f"usage (prompt, completion, total) is {counted}; the tokens are {right}")
+    right = counts(len(ids), len(tokens))
+    expect(usage == usage | right, f"usage is {usage}; the tokens are {right}")
     reason = "stop" if ended else "length"
     expect(choice["finish_reason"] == reason, f"finish_reason is {choice['finish_reason']!r}, expected {reason!r}")
-    chunks = events(held.ask("POST", "/v1/completions", body | {"stream": True}))
-    text = "".join(chunk["choices"][0]["text"] for chunk in chunks if chunk["choices"])
-    expect(text == wanted, f"the streamed completion is {text!r}, the whole one {wanted!r}")
-    expect(len(chunks) > 1, f"a completion of {len(tokens)} tokens was streamed in {len(chunks)} piece(s)")
-    reasons = [chunk["choices"][0].get("finish_reason") for chunk in chunks if chunk["choices"]]
+    chunks = events(held.ask("POST", "/v1/completions", body | {"stream": True, "stream_options": USAGE}))
+    expect(not chunks[-1]["choices"], f"the last chunk holds the usage that was asked for and no choice: {chunks[-1]}")
+    expect(chunks[-1]["usage"] == usage, f"the usage of a stream is {chunks[-1]['usage']}, of the whole {usage}")
+    pieces = [chunk["choices"][0]["text"] for chunk in chunks[:-1]]
+    expect("".join(pieces) == wanted, f"the streamed completion is {''.join(pieces)!r}, the whole one {wanted!r}")
+    least = steps_of(subject, said)
+    expect(
+        sum(map(bool, pieces)) >= least,
+        f"a completion of {len(tokens)} tokens was streamed in {sum(map(bool, pieces))} piece(s), its text grows "
+        f"{least} times",
+    )
+    reasons = [chunk["choices"][0].get("finish_reason") for chunk in chunks[:-1]]
     expect([r for r in reasons if r] == [reason], f"finish_reason of the streamed chunks is {reasons}")
+    expect(bool(reasons[-1]), f"the reason belongs to the last chunk: {reasons}")
+    return wanted
+
+
+def counts(prompt: int, completion: int) -> dict[str, int]:
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def steps_of(subject: Subject, tokens: list[int]) -> int:
+    """How often the text of tokens becomes longer by whole characters, as the checkpoint's own tokenizer has it."""
+    own = Tokenizer.from_file(str(subject.checkpoint / "tokenizer.json"))
+    texts = [own.decode(tokens[:count]).rstrip("\ufffd") for count in range(len(tokens) + 1)]
+    return sum(len(after) > len(before) for before, after in pairwise(texts))
+
+
+def stops(held: Server, model: str, text: str) -> None:
+    """The answer ends before whichever stop string begins first, however it is asked for."""
+    if len(text) < 5 or "\ufffd" in text[:4]:  # half a character, which no client can ask for
+        return
+    first, later = text[1:4], text[2:4]  # both are complete with the same character
+    cut = text[: min(text.index(first), text.index(later))]
+    body = {"model": model, "prompt": TEXT, "max_tokens": MAX_TOKENS, "temperature": 0, "stop": [later, first]}
+    choice = held.ask("POST", "/v1/completions", body).json["choices"][0]
+    expect(choice["text"] == cut, f"with the stop strings {later!r} and {first!r} of {text!r}: {choice['text']!r}")
+    expect(choice["finish_reason"] == "stop", f"after a stop string finish_reason is {choice['finish_reason']!r}")
+    chunks = events(held.ask("POST", "/v1/completions", body | {"stream": True}))
+    streamed = "".join(chunk["choices"][0]["text"] for chunk in chunks)
+    expect(streamed == cut, f"the same streamed is {streamed!r}")
+
+
+def defaults(subject: Subject, held: Server, model: str, ids: list[int]) -> None:
+    """A completion that names no length has at most 16 tokens."""
+    if len(ids) + DEFAULT_TOKENS > subject.facts.workload.max_context:
+        return
+    right = len(subject.continuation(ids, DEFAULT_TOKENS, ignore_eos=False))
+    usage = held.ask("POST", "/v1/completions", {"model": model, "prompt": ids, "temperature": 0}).json["usage"]
+    expect(usage["completion_tokens"] == right, f"without max_tokens: {usage['completion_tokens']} tokens, not {right}")
 
 
 def chat(held: Server, model: str) -> None:
@@ -104,11 +176,25 @@ def chat(held: Server, model: str) -> None:
     if whole.status == 400 and "template" in whole.text:
         return  # a base model: there is no way to write a conversation
     expect(whole.status == 200, f"/v1/chat/completions answers {whole.status}: {whole.text[:200]}")
+    expect(whole.json["object"] == "chat.completion", f"the object of a chat is {whole.json['object']!r}")
     message = whole.json["choices"][0]["message"]
     expect(message["role"] == "assistant", f"the role of the answer is {message['role']!r}")
     chunks = events(held.ask("POST", "/v1/chat/completions", body | {"stream": True}))
-    text = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"])
+    kinds = {chunk["object"] for chunk in chunks}
+    expect(kinds == {"chat.completion.chunk"}, f"the objects of a streamed chat are {sorted(kinds)}")
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
+    expect(deltas[0].get("role") == "assistant", f"a streamed chat begins with {deltas[0]}, which has no role")
+    text = "".join(delta.get("content") or "" for delta in deltas)
     expect(text == message["content"], f"the streamed chat answer is {text!r}, the whole one {message['content']!r}")
+
+
+def failing(subject: Subject) -> None:
+    """A stream whose engine fails says so before it ends."""
+    body = {"prompt": [1], "max_tokens": 2, "stream": True}
+    reply = subject.call("application", body=body, name="served", failing=True)
+    said = [line[5:].strip() for line in reply.value("text", str).splitlines() if line.startswith("data:")]
+    errors = [line for line in said if line != "[DONE]" and "error" in json.loads(line)]
+    expect(len(errors) == 1, f"a stream whose engine failed says {said}: no error is among it")
 
 
 def events(response: Response) -> list[dict[str, Any]]:

@@ -235,7 +235,7 @@ def test_acceptance_rejects_what_the_stages_let_through(
 
 def test_the_server_gate_hears_a_truncated_stream(work: Path) -> None:
     fields: dict[str, object] = {"stages": ("integration",), "levels": ("L0", "L1"), "contracts": ("server",)}
-    cut = {"server.py": ("            sent = text\n", "            sent = text + 'x'\n")}
+    cut = {"server.py": ("                sent = text\n", "                sent = text + 'x'\n")}
     wrong = verify(work, "served_wrong", "llama", cut, **fields)
     assert [gate.gate for gate in wrong.failures] == ["server"]
     assert "the streamed completion is" in wrong.failures[0].summary

@@ -1,6 +1,6 @@
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +14,52 @@ from .engine import Engine
 from .facts import EOS_TOKENS
 
 
+def object_of(chat: bool, streamed: bool) -> str:
+    return f"chat.completion{'.chunk' if streamed else ''}" if chat else "text_completion"
+
+
 def choice(chat: bool, text: str, reason: str | None, streamed: bool) -> dict[str, Any]:
     message = {"role": "assistant", "content": text}
     said = {"delta" if streamed else "message": message} if chat else {"text": text}
     return {"index": 0, "finish_reason": reason, **said}
 
 
+def cut(text: str, stop: list[str]) -> str:
+    """The text before the first stop string."""
+    return text[: min([len(text), *(text.index(word) for word in stop if word in text)])]
+
+
+class Answer:
+    """Makes everything, then gives it out."""
+
+    def __init__(self, engine: Engine, prompt: list[int], count: int, stop: list[str]):
+        tokens = list(engine.stream(prompt, count))
+        kept = tokens[:-1] if tokens[-1] in EOS_TOKENS else tokens
+        whole = [engine.tokenizer.decode(kept[: i + 1]) for i in range(len(kept))]
+        last = whole[-1] if whole else ""
+        self.text = cut(last, stop)
+        self.texts = [text[: len(self.text)] for text in whole]
+        self.reason = "stop" if kept != tokens or self.text != last else "length"
+        self.usage = {"prompt_tokens": len(prompt), "completion_tokens": len(tokens)}
+        self.usage["total_tokens"] = len(prompt) + len(tokens)
+
+
 def application(engine: Engine, name: str) -> Starlette:
     def answer(body: dict[str, Any], chat: bool) -> Response:
-        count = body.get("max_tokens", 16)
+        count, asked, stop = body.get("max_tokens", 16), body["messages" if chat else "prompt"], body.get("stop") or []
         if body.get("model", name) != name or not isinstance(count, int) or count < 1:
             raise ValueError(f"max_tokens must be at least 1 and the model {name}, not {count}")
-        prompt = engine.tokenizer.chat(body["messages"]) if chat else engine.tokenizer.encode(body["prompt"])
-        tokens = list(engine.stream(prompt, count))
-        reason = "stop" if tokens[-1] in EOS_TOKENS else "length"
-        kept = tokens[:-1] if reason == "stop" else tokens
-        texts = [engine.tokenizer.decode(kept[: i + 1]) for i in range(len(kept))]
-        usage = {"prompt_tokens": len(prompt), "completion_tokens": len(tokens)}
-        usage["total_tokens"] = len(prompt) + len(tokens)
+        ids = engine.tokenizer.chat(asked) if chat else asked
+        prompt = engine.tokenizer.encode(ids) if isinstance(ids, str) else ids
+        words = [stop] if isinstance(stop, str) else stop
+        engine.stream(prompt, count)  # which refuses what is too long before it makes anything
         if body.get("stream"):
-            told = usage if (body.get("stream_options") or {}).get("include_usage") else None
-            return StreamingResponse(frames(chat, texts, reason, told), media_type="text/event-stream")
-        return JSONResponse({"choices": [choice(chat, texts[-1] if texts else "", reason, False)], "usage": usage})
+            told = bool((body.get("stream_options") or {}).get("include_usage"))
+            made = frames(chat, lambda: Answer(engine, prompt, count, words), told)
+            return StreamingResponse(made, media_type="text/event-stream")
+        found = Answer(engine, prompt, count, words)
+        choices = [choice(chat, found.text, found.reason, False)]
+        return JSONResponse({"object": object_of(chat, False), "choices": choices, "usage": found.usage})
 
     async def complete(request: Request) -> Response:
         try:
@@ -53,16 +77,24 @@ def application(engine: Engine, name: str) -> Starlette:
     return Starlette(routes=[*routes, Route("/v1/models", models), Route("/health", health)])
 
 
-def frames(chat: bool, texts: list[str], reason: str, usage: dict[str, int] | None) -> Iterator[str]:
-    sent = ""
-    for text in texts:
-        if not text.endswith("\ufffd"):
-            yield f"data: {json.dumps({'choices': [choice(chat, text[len(sent) :], None, True)]})}\n\n"
-            sent = text
-    rest = (texts[-1] if texts else "")[len(sent) :]
-    yield f"data: {json.dumps({'choices': [choice(chat, rest, reason, True)]})}\n\n"
-    if usage:
-        yield f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n"
+def event(body: dict[str, Any]) -> str:
+    return f"data: {json.dumps(body)}\n\n"
+
+
+def frames(chat: bool, make: Callable[[], Answer], told: bool) -> Iterator[str]:
+    kind, sent = object_of(chat, True), ""
+    try:
+        made = make()
+        for text in made.texts:
+            if not text.endswith("\ufffd"):
+                yield event({"object": kind, "choices": [choice(chat, text[len(sent) :], None, True)]})
+                sent = text
+        rest = made.text[len(sent) :]
+        yield event({"object": kind, "choices": [choice(chat, rest, made.reason, True)]})
+        if told:
+            yield event({"object": kind, "choices": [], "usage": made.usage})
+    except RuntimeError as error:
+        yield event({"error": {"message": str(error)}})
     yield "data: [DONE]\n\n"
 
 
