@@ -7,7 +7,7 @@ there says little of what a right engine may have, and that of the whole sequenc
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -22,15 +22,17 @@ MARGIN = 2.0
 
 
 def logits(subject: Subject) -> Finding:
-    """Largest and mean square error against the oracle, each at most twice the reference's own in that sequence."""
-    rows, worst, agreed, positions = [], 0.0, 0, 0
+    """Root mean square error of each sequence against the oracle, and the largest error of all, each at most twice the
+    reference's own."""
+    errors, rows, agreed, positions = [], [], 0, 0
     for one in answers(subject):
         item, exact = one.case, one.case.evaluation.rows
-        own = (errors[item.samples] for errors in (item.evaluation.error_max, item.evaluation.error_rms))
-        largest, spread = error_ratios(one.rows, exact, *own)
+        own = (own[item.samples] for own in (item.evaluation.error_max, item.evaluation.error_rms))
+        errors.append(measured := errors_of(one.rows, exact, *own))
         agreed += int((one.rows.argmax(-1) == exact.argmax(-1)).sum())
-        worst, positions = max(worst, largest, spread), positions + len(exact)
-        rows.append({"prompt_tokens": len(item.prompt), "max_ratio": largest, "rms_ratio": spread})
+        positions += len(exact)
+        rows.append({"prompt_tokens": len(item.prompt), **asdict(measured)})
+    worst = worst_of(errors)
     data = {"sequences": rows, "top1_agreement": agreed / positions, "margin": MARGIN}
     summary = (
         f"error against the oracle at most {worst:.2f} times the {subject.reference.dtype} reference's own (allowed "
@@ -39,11 +41,32 @@ def logits(subject: Subject) -> Finding:
     return passed(summary, **data) if worst <= MARGIN else failed(summary, **data)
 
 
-def error_ratios(found: Array, exact: Array, own_max: Array, own_rms: Array) -> tuple[float, float]:
-    """Largest and root mean square error, each over the reference's own at the same positions of one sequence."""
+@dataclass(frozen=True)
+class Errors:
+    """Of one sequence, in units of the reference's own root mean square error there."""
+
+    largest: float
+    own_largest: float
+    """The reference's."""
+    spread: float
+    """Root mean square."""
+
+
+def errors_of(found: Array, exact: Array, own_max: Array, own_rms: Array) -> Errors:
+    """`own_max` and `own_rms`: the reference's errors at the same positions."""
     error = found.astype(np.float64) - exact
     floor = 4 * 2.0**-24 * rms(exact)  # a few units in the last place of the float32 that logits travel in
-    return float(np.abs(error).max() / (own_max.max() + floor)), rms(error) / (rms(own_rms) + floor)
+    unit = rms(own_rms) + floor
+    return Errors(float(np.abs(error).max()) / unit, (float(own_max.max()) + floor) / unit, rms(error) / unit)
+
+
+def worst_of(errors: Sequence[Errors]) -> float:
+    """How many times the reference's own error an engine's is. The largest single error is compared over all sequences:
+    of the few positions of one, a right engine's may be two and a half times the reference's by chance (docs/design/
+    012). Within one sequence it may be twice as much as over all."""
+    largest = max(one.largest for one in errors) / max(one.own_largest for one in errors)
+    within = max(one.largest / one.own_largest for one in errors) / 2
+    return max(largest, within, *(one.spread for one in errors))
 
 
 def tie_bands(evaluation: Evaluation) -> Array:

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.verification.checkpoint import SHAPES, write_checkpoint
 from gpu_actors import checkpoint
 from gpu_actors.gates import formulas
-from gpu_actors.gates.acceptance import error_ratios
+from gpu_actors.gates.acceptance import MARGIN, errors_of, worst_of
 from gpu_actors.gates.cases import Plan
 from gpu_actors.gates.compare import ROUNDOFF, compare, judged, rms, rounded
 from gpu_actors.gates.decoder import Decoder, expected, expected_on
@@ -73,10 +73,29 @@ def test_an_error_is_measured_against_the_reference_s_own() -> None:
     exact = rng.normal(size=(4, 100))
     own = 1e-3 * rng.normal(size=exact.shape)
     sizes = (np.abs(own).max(-1), np.sqrt(np.mean(own**2, axis=-1)))
-    largest, spread = error_ratios(exact + own, exact, *sizes)
-    assert largest == pytest.approx(1, abs=0.01)
-    assert spread == pytest.approx(1, abs=0.01)
-    assert error_ratios(exact + 3 * own, exact, *sizes)[1] > 2
+    same = errors_of(exact + own, exact, *sizes)
+    assert same.largest == pytest.approx(same.own_largest, abs=0.01)
+    assert worst_of([same]) == pytest.approx(1, abs=0.01)
+    assert worst_of([errors_of(exact + 3 * own, exact, *sizes)]) > MARGIN
+
+
+def test_the_largest_of_few_errors_is_chance_and_that_of_all_is_not() -> None:
+    """Two draws of the same errors, whose tails are heavy as those of logits are: a bound on each sequence's largest
+    refuses many right engines, the one in force none; a single wrong logit is refused as before."""
+    refused_by_sequence = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        errors = []
+        for _ in range(8):
+            exact = rng.normal(size=(16, 384))
+            own, other = 1e-4 * rng.standard_t(6, size=(2, 16, 384))
+            sizes = (np.abs(own).max(-1), np.sqrt(np.mean(own**2, axis=-1)))
+            errors.append(errors_of(exact + other, exact, *sizes))
+        refused_by_sequence += max(one.largest / one.own_largest for one in errors) > MARGIN
+        assert worst_of(errors) <= MARGIN, seed
+        wrong = errors_of(exact + np.where(np.arange(384) == 7, 0.02, 0.0), exact, *sizes)
+        assert worst_of([*errors, wrong]) > MARGIN
+    assert refused_by_sequence > 5
 
 
 def test_acceptance_lengths_grow_up_to_what_level_and_target_allow() -> None:
