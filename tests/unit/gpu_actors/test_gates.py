@@ -80,7 +80,7 @@ def test_an_error_is_measured_against_the_reference_s_own() -> None:
 
 
 def test_the_largest_of_few_errors_is_chance_and_that_of_all_is_not() -> None:
-    """Two draws of the same errors, whose tails are heavy as those of logits are: a bound on each sequence's largest
+    """Two draws of the same errors, some positions with more than others as in a model: a bound on each sequence's largest
     refuses many right engines, the one in force none; a single wrong logit is refused as before."""
     refused_by_sequence = 0
     for seed in range(100):
@@ -88,14 +88,14 @@ def test_the_largest_of_few_errors_is_chance_and_that_of_all_is_not() -> None:
         errors = []
         for _ in range(8):
             exact = rng.normal(size=(16, 384))
-            own, other = 1e-4 * rng.standard_t(6, size=(2, 16, 384))
+            own, other = 1e-4 * rng.normal(size=(2, 16, 384)) * np.exp(0.4 * rng.normal(size=(2, 16, 1)))
             sizes = (np.abs(own).max(-1), np.sqrt(np.mean(own**2, axis=-1)))
             errors.append(errors_of(exact + other, exact, *sizes))
         refused_by_sequence += max(one.largest / one.own_largest for one in errors) > MARGIN
         assert worst_of(errors) <= MARGIN, seed
         wrong = errors_of(exact + np.where(np.arange(384) == 7, 0.02, 0.0), exact, *sizes)
         assert worst_of([*errors, wrong]) > MARGIN
-    assert refused_by_sequence > 5
+    assert refused_by_sequence > 2
 
 
 def test_acceptance_lengths_grow_up_to_what_level_and_target_allow() -> None:
