@@ -80,8 +80,8 @@ def test_an_error_is_measured_against_the_reference_s_own() -> None:
 
 
 def test_the_largest_of_few_errors_is_chance_and_that_of_all_is_not() -> None:
-    """Two draws of the same errors, some positions with more than others as in a model: a bound on each sequence's largest
-    refuses many right engines, the one in force none; a single wrong logit is refused as before."""
+    """Two draws of the same errors, some positions with more than others as in a model: bounds on sequences
+    refuse many right engines, the one in force none; a single wrong logit is refused as before."""
     refused_by_sequence = 0
     for seed in range(100):
         rng = np.random.default_rng(seed)
