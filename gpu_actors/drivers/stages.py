@@ -155,8 +155,9 @@ def steps(sequence: list[int], prompt: int, capacity: int, layers: int = 0, pois
         heads, _, size = kv.keys(0, 1).shape
         rows = torch.full((capacity - start, heads, size), poison)
         rows[::2] *= -1
+        placed = rows.to(PARTS["device"], module("kernels").DTYPE)
         for layer in range(layers * bool(poison) * (start < capacity)):
-            kv.append(layer, rows.to(module("kernels").DTYPE), rows.to(module("kernels").DTYPE), start)
+            kv.append(layer, placed, placed, start)
 
     spoil(0)
     hidden = model.forward(torch.tensor(sequence[:prompt], dtype=torch.int64), kv, 0)
@@ -185,10 +186,10 @@ def walk(sequence: list[int], pieces: list[list[int]]) -> dict[str, Any]:
 
 def following(rows: torch.Tensor, tokens: list[int]) -> np.ndarray:
     """The logarithm of each token's probability by its row of logits [len(tokens), VOCAB]."""
-    after = torch.tensor(tokens, dtype=torch.int64)[:, None]
+    after = torch.tensor(tokens, dtype=torch.int64, device=rows.device)[:, None]
     blocks = zip(rows.split(BLOCK), after.split(BLOCK), strict=True)
     found = [row.gather(1, token)[:, 0].double() - row.double().logsumexp(-1) for row, token in blocks]
-    return np.concatenate([part.numpy() for part in found]) if found else np.zeros(0)
+    return np.concatenate([part.cpu().numpy() for part in found]) if found else np.zeros(0)
 
 
 def drop() -> dict[str, Any]:

@@ -35,6 +35,14 @@ def silu_mul(gate_up: Array) -> Array:
     return mixed
 
 
+def score_size(q: Array, keys: Array) -> Array:
+    """What the rounding of a score scales with: the largest sum of |q k| / sqrt(d) over the keys, [M, heads]."""
+    heads, dim = q.shape[1:]
+    keys = np.repeat(keys, heads // keys.shape[0], axis=0)
+    sizes: Array = np.einsum("mhd,htd->mht", np.abs(q), np.abs(keys)).max(-1) / np.sqrt(dim)
+    return sizes
+
+
 def attention(q: Array, keys: Array, values: Array, start: int) -> tuple[Array, Array]:
     """Causal grouped-query attention (Ainslie et al., 2023).
 
