@@ -63,11 +63,12 @@ def result(tensor: Any) -> np.ndarray:
     return array
 
 
-def linear(x: np.ndarray, weight: np.ndarray, weights: str) -> Arrays:
-    """`weights` is the checkpoint's format: the packed matrix starts from a tensor of that dtype."""
+def linear(weight: np.ndarray, weights: str, **rows: np.ndarray) -> Arrays:
+    """x0, x1, ... by one packed matrix, as y0, y1, ... `weights` is the checkpoint's format: the packed matrix starts
+    from a tensor of that dtype."""
     kernels = module("kernels")
-    stored = torch.from_numpy(weight).to({"bf16": torch.bfloat16, "fp32": torch.float32}[weights])
-    return {"y": result(kernels.linear(compute(x), kernels.pack(stored)))}
+    packed = kernels.pack(torch.from_numpy(weight).to({"bf16": torch.bfloat16, "fp32": torch.float32}[weights]))
+    return {f"y{i}": result(kernels.linear(compute(rows[f"x{i}"]), packed)) for i in range(len(rows))}
 
 
 def rms_norm(x: np.ndarray, weight: np.ndarray) -> Arrays:

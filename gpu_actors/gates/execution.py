@@ -54,15 +54,18 @@ def linear(subject: Subject) -> Finding:
     exact = facts.weights == "fp32" and subject.facts.workload.dtype == "float32"
     done = []
     for k, n in sorted(shapes):
-        for m in (1, 2, int(rng.integers(3, 40))):
-            x = draw(subject, rng, m, k)
-            weight = rounded(rng.normal(scale=k**-0.5, size=(n, k)), "fp32" if exact else "bf16")
-            found = subject.call("linear", x=single(x), weight=single(weight), weights=facts.weights).array("y")
-            expected, total = x @ weight.T, np.abs(x) @ np.abs(weight).T
+        weight = rounded(rng.normal(scale=k**-0.5, size=(n, k)), "fp32" if exact else "bf16")
+        drawn = [draw(subject, rng, m, k) for m in (1, 2, int(rng.integers(3, 40)))]
+        arrays = {f"x{i}": single(x) for i, x in enumerate(drawn)}
+        reply = subject.call("linear", weight=single(weight), weights=facts.weights, **arrays)
+        rows = np.concatenate(drawn)
+        cuts = np.cumsum([len(x) for x in drawn])[:-1]
+        expected, total = (np.split(y, cuts) for y in (rows @ weight.T, np.abs(rows) @ np.abs(weight).T))
+        for i, x in enumerate(drawn):
             # sums are in float32 at least, in any order; what is left is the rounding of the result
-            bound = 8 * 2.0**-24 * total + largest * np.abs(expected)
-            case = f"x [{m}, {k}] by weight [{n}, {k}]"
-            done.append(compare(case, found, expected, bound, spread * rms(expected)))
+            bound = 8 * 2.0**-24 * total[i] + largest * np.abs(expected[i])
+            case = f"x [{len(x)}, {k}] by weight [{n}, {k}]"
+            done.append(compare(case, reply.array(f"y{i}"), expected[i], bound, spread * rms(expected[i])))
     return judged("linear", done)
 
 
