@@ -113,6 +113,7 @@ class Sandbox:
             )
         applied = lines[0] | lines[1]  # by the watcher and by the confined process, in either order
         self.pid: int = applied["pid"]
+        self._seen[self.pid] = processes.start_time(self.pid)
         self.isolation = layers.describe(told | applied, self._group)
 
     def _launch(self, spec: Path, passed: tuple[int, ...], confinement: Confinement) -> subprocess.Popen[bytes]:
@@ -181,9 +182,9 @@ class Sandbox:
         watcher = self._process.pid
 
         def seen() -> list[int]:
-            # a pid that was given to another process since has another start time
-            earlier = [pid for pid, at in list(self._seen.items()) if at and processes.start_time(pid) == at]
-            return [pid for pid in (*processes.tree(watcher), *earlier) if pid != watcher]
+            # once it is reaped its number may be another's, and that one's children are nothing to us
+            below = processes.tree(watcher)[1:] if self._process.poll() is None else []
+            return [*below, *(pid for pid in list(self._seen) if self._is_ours(pid))]
 
         processes.end(seen)
         self._group.kill()
@@ -192,6 +193,11 @@ class Sandbox:
         except subprocess.TimeoutExpired:
             self._process.kill()
         self._process.wait()
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether a process that was seen is still there: its number may have been given to another since."""
+        at = self._seen.get(pid, 0.0)
+        return at > 0 and processes.start_time(pid) == at
 
     def _close_pipes(self) -> None:
         for fd in (self.request_fd, self.reply_fd, self.watch_fd):
@@ -210,7 +216,7 @@ class Sandbox:
                 return
 
     def _watch(self) -> None:
-        while not self._closing.wait(self.sample_s):
+        while not self._closing.wait(self.sample_s) and self._is_ours(self.pid):
             members = processes.tree(self.pid)
             for pid in members:
                 if pid not in self._seen:

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -195,6 +196,25 @@ time.sleep(600)
     while left(parent.pid, private) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert left(parent.pid, private) == [], "its watcher removes what the parent would have removed"
+
+
+def test_who_is_given_the_number_of_a_child_that_ended_is_left_alone() -> None:
+    """Numbers come round within minutes on a busy machine."""
+    sleeps = "import subprocess, sys; subprocess.run([sys.executable, '-I', '-S', '-c', 'import time; time.sleep(60)'])"
+    stranger = subprocess.Popen([sys.executable, "-I", "-c", sleeps])
+    try:
+        while len(processes.tree(stranger.pid)) < 2:
+            time.sleep(0.02)
+        with Sandbox(python("pass"), Confinement()) as child:
+            assert child.wait(30) == 0
+            child.pid = child._process.pid = stranger.pid
+            time.sleep(0.3)
+        assert len(processes.tree(stranger.pid)) == 2
+        assert stranger.poll() is None
+    finally:
+        for pid in processes.tree(stranger.pid):
+            os.kill(pid, signal.SIGKILL)
+        stranger.wait()
 
 
 def left(pid: int, private: Path) -> list[Path]:
