@@ -13,17 +13,20 @@ import numpy as np
 from benchmarks import prompts
 from gpu_actors import changed_checkpoint
 from gpu_actors.changed_checkpoint import Bits, Stored
-from gpu_actors.checkpoint import Checkpoint
+from gpu_actors.checkpoint import Checkpoint, files
+from gpu_actors.gates import decoder
 from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.cases import plan, said
 from gpu_actors.gates.compare import judged, rms
-from gpu_actors.gates.decoder import TABLE, Decoder
+from gpu_actors.gates.decoder import TABLE
 from gpu_actors.gates.evidence import Followed
 from gpu_actors.gates.integration import outside_the_band
 from gpu_actors.gates.model import close
 from gpu_actors.gates.single import in_float32, judged_by_the_rules
 
 LENGTH = 12
+SCREEN_BYTES = 2 << 30
+"""Of the tensors that `screen` changes."""
 BISECT_S = 12.0
 """How long a fault is looked for, so that a wrong engine is rejected soon."""
 
@@ -55,6 +58,8 @@ def changed_weights(subject: Subject) -> Finding:
 def all_followed(subject: Subject) -> Finding:
     """The comparisons themselves, of whatever process the weights are loaded in."""
     names = tensors(subject)
+    if plan(subject).which == "screen":
+        names = drawn(subject, names)
     finding, _ = followed(subject, names)
     if finding.status != "PASS":
         culprits = bisected(subject, names)
@@ -77,6 +82,18 @@ def all_followed(subject: Subject) -> Finding:
     )
 
 
+def drawn(subject: Subject, names: list[str]) -> list[str]:
+    """All tensors of a small checkpoint; of a large one some groups, others in each verdict: their files are copied."""
+    sizes = {t.name: t.end - t.start for path in files(subject.checkpoint) for t in changed_checkpoint.stored(path)}
+    found: list[str] = []
+    every = groups(names)
+    for i in subject.draws("drawn groups").permutation(len(every)):
+        if found and sum(sizes[name] for name in (*found, *every[i])) > SCREEN_BYTES:
+            break
+        found += every[i]
+    return sorted(found)
+
+
 def text(subject: Subject) -> list[int]:
     (drawn,) = prompts.cut(subject.checkpoint, [min(LENGTH, subject.facts.workload.max_context)], subject.job.seed + 2)
     return drawn
@@ -96,9 +113,9 @@ def followed(subject: Subject, names: Sequence[str]) -> tuple[Finding, Array]:
     other.drop()
     changed_checkpoint.changed(other.checkpoint, folder, edit)
     tokens, prompt = text(subject), 2
-    decoder = Decoder(other.facts.model, folder, other.facts.workload.dtype)
+    asked = (other.facts, folder, [tokens], (other.facts.workload.dtype,))
     subject.forget("changed")
-    (wanted,) = subject.once("changed", lambda: decoder.expected([tokens]), ours=True)
+    (wanted,) = subject.once("changed", lambda: decoder.expected(*asked), ours=True)
     other.load_model(folder)
     try:
         whole = prefilled(other, tokens)
