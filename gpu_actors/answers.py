@@ -30,7 +30,8 @@ class Answers:
     def check(self, entrants: Sequence[Entrant]) -> None:
         """Marks each arm that said something wrong."""
         active = [entrant for entrant in entrants if entrant.status == "OK"]
-        judges = [*(e for e in active if not e.engine), *active]
+        able = [entrant for entrant in active if entrant.runner.judges]
+        judges = [*(e for e in able if not e.engine), *able]
         if not judges:
             return
         judge = judges[0]

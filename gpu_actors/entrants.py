@@ -53,5 +53,6 @@ class Entrant:
             load_s=self.load_s,
             peak_rss_bytes=self.runner.child.sandbox.peak_rss_bytes,
             violations=self.violations,
+            setting=self.runner.setting,
             usage=self.conduct.usage,
         )

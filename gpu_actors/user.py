@@ -24,6 +24,7 @@ from ckb.violations import Violation
 from gpu_actors.child import DRIVERS, Child, ChildFailure
 from gpu_actors.engine_process import confinement
 from gpu_actors.jobs import EngineJob
+from gpu_actors.readable import FORBIDDEN_PACKAGES
 from gpu_actors.sandbox import Confinement, Sandbox, wait_for
 
 Outcome = Literal["PASS", "FAIL", "TIMEOUT", "CHANGED"]
@@ -112,11 +113,12 @@ def _script(
     nonce = secrets.token_hex(16)
     script, arguments = argv[1], argv[2:]
     trusted = [str(path) for path in (Path(script), *files) if path.is_file()]
-    said, status = "", None
-    with Child(DRIVERS / "user_command.py", rules) as child:
+    said, status, given = "", None, max(0.0, deadline - time.monotonic())
+    forbidden = tuple(name for name in FORBIDDEN_PACKAGES if name not in rules.operators)
+    with Child(DRIVERS / "user_command.py", rules, forbidden=forbidden) as child:
         asked = {"script": script, "arguments": arguments, "tree": engine.tree_dir, "trusted": trusted}
         try:
-            reply = child.call("run", max(0.0, deadline - time.monotonic()), **asked, nonce=nonce)
+            reply = child.call("run", given, **asked, nonce=nonce)
             child.told.read()
             genuine = reply.value("nonce", str) == nonce and nonce in child.told.marks
             status, said = reply.value("status", int), reply.value("said", str)
@@ -124,7 +126,8 @@ def _script(
         except ChildFailure as failure:
             why = f"it did not reach its end: {failure}"
             if failure.kind == "TIMEOUT":
-                return UserRun("TIMEOUT", f"{command!r} did not end in time", 0.0, watched=True), ""
+                within = f"{command!r} did not end within {given:.0f} s"
+                return UserRun("TIMEOUT", within, 0.0, watched=True), ""
         child.told.read()
         violations = child.told.rows("", "user")
         child.sandbox.kill("it has answered")

@@ -19,7 +19,7 @@ from ckb.errors import UserError
 from ckb.facts import Facts, Frozen
 from ckb.hashing import sha256_file, tree_sha256
 from gpu_actors.jobs import EngineJob
-from gpu_actors.readable import reference_packages
+from gpu_actors.readable import REFERENCE_PACKAGES, reference_packages
 from gpu_actors.user import UserRun, run_user_benchmark, run_user_checker
 from swarm.paths import resolve
 from swarm.target import Target, User
@@ -150,6 +150,6 @@ def reference_job(target: Target, facts: Facts, folder: Path) -> EngineJob:
         tree_dir=str(folder),
         checkpoint=str(target.checkpoint),
         facts=facts,
-        operators=target.operators,
+        operators=(*target.operators, *REFERENCE_PACKAGES),  # on which it stands, and no candidate may
         sandbox=target.sandbox,
     )

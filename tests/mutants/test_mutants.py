@@ -44,8 +44,8 @@ def drawn() -> list[Mutant | Variant]:
     draw = random.Random(SEED)
     mutants = [m for m in table.MUTANTS if m.gate in EARLY and m.base in PLAIN and m.name in table.caught()]
     variants = [v for v in VARIANTS if v.base in PLAIN]
-    few = [m for stage in bases.BUILT for m in draw.sample([m for m in mutants if stage_of(m) == stage], 2)]
-    return [*few, *draw.sample(variants, 3)]
+    few = [m for stage in bases.BUILT for m in draw.sample([m for m in mutants if stage_of(m) == stage], 1)]
+    return [*few, *draw.sample(variants, 1)]
 
 
 @pytest.fixture(scope="module")

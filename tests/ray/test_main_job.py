@@ -77,6 +77,7 @@ def test_a_killed_driver_is_resumed_and_nothing_is_done_twice(tmp_path: Path) ->
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow  # three minutes; the whole run below a killed driver goes through the same lines
 def test_a_job_submitted_to_a_cluster_makes_a_qwen3_engine(tmp_path: Path) -> None:
     """From a copy of the project without models/, on a cluster that asks for a token. The other test has the round."""
     home = make_home(tmp_path / "home", "qwen3", layers=4, rounds=0)

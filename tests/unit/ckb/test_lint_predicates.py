@@ -72,8 +72,8 @@ FEATURE = "features:\n- {{name: f, text: t, when: {when}}}\n"
         ),
         (
             "fragments/rope-too.py",
-            FRAGMENT.format(contract="rope", more="# applies_to: model.heads > 1\n"),
-            "has rank 0 as rope-too has, and .*model.rope_type.* can hold together with its 'model.heads > 1'",
+            FRAGMENT.format(contract="rope", more="# applies_to: model.heads > 1 and platform.accelerator == 'cpu'\n"),
+            "has rank 0 as rope-too has, and .*model.rope_type.* can hold together with its .model.heads > 1 and",
         ),
         ("models/new.yaml", MODEL.format(tensors="[]", more=FEATURE.format(when="model.colour")), "fact model.colour"),
         ("models/new.yaml", MODEL.format(tensors="[]", more=FEATURE.format(when="model.heads ==")), "does not parse"),
@@ -181,7 +181,7 @@ def test_a_condition_of_the_deepest_kind_is_looked_at_where_it_is_required(depth
         row.model_copy(update={"decision_requires": {"attention=torch": deep}}) if row.id == "attention" else row
         for row in rows["contracts"]
     ]
-    assert {problem.id for problem in lint(rows)} <= {"attention-native"}
+    assert {problem.id for problem in lint(rows)} <= {"attention-native", "setup-cuda"}
 
 
 def test_conditions_that_other_rows_make_possible_are_no_problem(tmp_path: Path) -> None:
@@ -228,15 +228,16 @@ def test_what_a_decision_requires_keeps_fragments_apart() -> None:
         row.model_copy(update=apart["attention_torch"]) if row.id == "attention-torch" else row
         for row in rows["fragments"]
     ]
-    assert [problem.id for problem in lint(rows)] == ["attention-native"]
+    assert [problem.id for problem in lint(rows)] == ["attention-native", "setup-cuda"]
 
 
 def test_what_a_required_decision_requires_in_turn_counts_too() -> None:
     """`attention=native` asks for `linear=torch` here, and that for batches: one sequence never meets both."""
+    cpu = "platform.accelerator == 'cpu'"
     changed = {
-        "attention": {"decision_requires": {"attention=native": "choice.linear == 'torch'"}},
-        "linear": {"decision_requires": {"linear=torch": "workload.batch > 1"}},
-        "attention-torch": {"applies_to": "workload.batch == 1"},
+        "attention": {"decision_requires": {"attention=native": f"choice.linear == 'torch' and {cpu}"}},
+        "linear": {"decision_requires": {"linear=torch": "workload.batch > 1", "linear=native": cpu}},
+        "attention-torch": {"applies_to": f"workload.batch == 1 and {cpu}"},
     }
     rows = read_seed()
     for table in ("contracts", "fragments"):

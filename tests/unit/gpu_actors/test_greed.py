@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckb.errors import UserError
-from gpu_actors import cgroups, layers, processes, usage
+from gpu_actors import allowance, cgroups, layers, processes
 from gpu_actors.cgroups import Group, mounts
 from gpu_actors.layers import Layer
 from gpu_actors.sandbox import Confinement, Sandbox
@@ -132,7 +132,7 @@ def test_a_folder_that_fills_up_is_emptied_although_it_is_kept_for_later(tmp_pat
 
 
 def test_empty_files_count_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage, "FILE_LIMIT", 500)
+    monkeypatch.setattr(allowance, "FILE_LIMIT", 500)
     code = "for i in range(2000):\n    open(f'{i}', 'w').close()\ntime.sleep(60)"
     with Sandbox(python(code), Confinement()) as child:
         assert child.wait(60) is not None

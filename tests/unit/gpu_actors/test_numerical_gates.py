@@ -152,7 +152,9 @@ def asked_for(request: pytest.FixtureRequest) -> set[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_each_gate_rejects_an_engine_that_all_others_let_through(verdicts: dict[str, Verdict], name: str) -> None:
     mutant, verdict = MUTANTS[name], verdicts[name]
-    failures = [gate for gate in verdict.failures if gate.gate != "run_again"]
+    # what answers two equal prompts of a call once, the sentinels notice too: they ask one twice
+    also = {"run_again", "sentinels"} if name == "one answer to two equal prompts" else {"run_again"}
+    failures = [gate for gate in verdict.failures if gate.gate not in also]
     assert [gate.gate for gate in failures] == [mutant.gate], lines(verdict)
     assert mutant.says in failures[0].summary
 

@@ -11,10 +11,12 @@ import pytest
 from ckb.violations import Violation
 from gpu_actors.benchmarker import Entrant
 from gpu_actors.child import ENGINE, Child, ChildFailure
+from gpu_actors.conduct import Conduct
 from gpu_actors.gates import provenance
 from gpu_actors.gates.base import Finding, Subject
 from gpu_actors.reference import Reference
 from gpu_actors.sandbox import Confinement
+from gpu_actors.telemetry import Telemetry
 from tests.unit.gpu_actors import tiny
 
 DRIVER = """
@@ -136,11 +138,13 @@ class Timed(NamedTuple):
     """An arm's runner, as far as its watch goes."""
 
     child: Child
+    setting: None = None
 
 
 def test_an_arm_that_tries_it_while_it_is_timed_is_wrong(child: Child) -> None:
     told(child)
-    entrant = Entrant("r1-c0", Timed(child), engine=True)  # type: ignore[arg-type]
+    conduct = Conduct(child, Telemetry("cpu"), child, 0.0)
+    entrant = Entrant("r1-c0", Timed(child), True, conduct)  # type: ignore[arg-type]
     child.told.violations.clear()
     entrant.look_at_the_watch()
     assert (entrant.status, entrant.violations) == ("OK", ())
