@@ -27,7 +27,7 @@ TODAY = datetime.datetime.now(tz=datetime.UTC).date().toordinal()
 SEED = int(os.environ.get("ENGINESMITH_MUTANTS", TODAY))
 EARLY = {gate.id for gate in (*provenance.STATIC, *STAGE_GATES) if gate.stage != "acceptance"}
 """Gates that need no reference: those of the sample, which has a minute."""
-LATER = {"acceptance_logits", "acceptance_greedy", "watched", "loaded_modules", "benchmark", "honesty"}
+LATER = {"acceptance_logits", "acceptance_greedy", "watched", "loaded_modules", "benchmark"}
 PLAIN = ("llama", "qwen3")
 """Engines that nothing is compiled for."""
 
