@@ -29,6 +29,7 @@ def text_of(*tables: object) -> str:
     return console.export_text()
 
 
+@pytest.mark.slow  # a minute and a half: six arms in turn
 def test_servers_take_turns_with_an_engine_and_what_they_say_is_judged_by_it(tmp_path: Path) -> None:
     """The last three say numbers that mean nothing; the one that tells no ids can't be judged, and says so."""
     checkpoint = tiny.write_checkpoint(tmp_path / "llama", "llama")

@@ -55,7 +55,7 @@ JOINED = {"kv_layout": "token_major", "weight_fusion": "fused"}
 @pytest.mark.parametrize(
     ("family", "dtype", "decoding", "change"),
     [
-        ("llama", "float32", "sample", JOINED),
+        pytest.param("llama", "float32", "sample", JOINED, marks=pytest.mark.slow),
         ("qwen3", "bfloat16", "greedy", {}),
         pytest.param("llama", "bfloat16", "greedy", {}, marks=pytest.mark.slow),
         pytest.param("qwen3", "float32", "sample", JOINED, marks=pytest.mark.slow),
