@@ -65,6 +65,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
     return Device("cpu", work / "cache", work / "leases").benchmark(job)
 
 
+@pytest.mark.slow
 def test_an_arm_that_misbehaves_while_it_is_timed_is_wrong_and_none_of_its_rows_counts(found: Benchmark) -> None:
     details = {arm.arm: (arm.status, arm.detail) for arm in found.arms}
     assert details["honest"] == ("OK", ""), details
@@ -78,6 +79,7 @@ def test_an_arm_that_misbehaves_while_it_is_timed_is_wrong_and_none_of_its_rows_
     assert not wrong & {row.arm for row in found.counted}
 
 
+@pytest.mark.slow
 def test_a_child_that_stops_its_clocks_gains_nothing(found: Benchmark) -> None:
     rows = [row for row in found.rows if row.arm == "clock"]
     assert next(arm.status for arm in found.arms if arm.arm == "clock") == "OK"
@@ -85,6 +87,7 @@ def test_a_child_that_stops_its_clocks_gains_nothing(found: Benchmark) -> None:
     assert all(row.tpot_ms >= 20 and row.latency_ms >= 12 * 20 for row in rows), "it slept for 20 ms a token"
 
 
+@pytest.mark.slow
 def test_the_record_holds_series_and_the_machine_s_conditions(found: Benchmark) -> None:
     honest = next(arm for arm in found.arms if arm.arm == "honest")
     groups = 1 + len({row.group for row in found.rows if row.arm == "honest"})
@@ -96,6 +99,7 @@ def test_the_record_holds_series_and_the_machine_s_conditions(found: Benchmark) 
     assert all(here.load > 0 and (here.cpu_mhz is None or 100 < here.cpu_mhz < 10_000) for here in found.conditions)
 
 
+@pytest.mark.slow
 def test_the_inputs_that_authors_may_see_are_apart_from_those_that_decide(found: Benchmark) -> None:
     rows = [row for row in found.rows if row.arm == "honest"]
     assert {row.repeat for row in rows if row.shown} == {0}

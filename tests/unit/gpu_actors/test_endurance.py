@@ -11,6 +11,7 @@ SCRIPT = Path(__file__).parents[3] / "benchmarks" / "verification" / "run_endura
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_each_is_a_row_with_its_status_and_nothing_is_left(tmp_path: Path) -> None:
     out = tmp_path / "rows.json"
     done = subprocess.run(

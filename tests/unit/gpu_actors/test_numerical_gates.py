@@ -149,6 +149,7 @@ def asked_for(request: pytest.FixtureRequest) -> set[str]:
     return {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_each_gate_rejects_an_engine_that_all_others_let_through(verdicts: dict[str, Verdict], name: str) -> None:
     mutant, verdict = MUTANTS[name], verdicts[name]
@@ -191,6 +192,7 @@ def test_what_drowns_in_bfloat16_shows_in_float32(name: str, tmp_path: Path) -> 
     assert f"in float32, {mutant.says}" in failures[0].summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [{}, {"linear": "torch", "attention": "native"}], ids=["compiled", "attention"])
 def test_a_bfloat16_tree_in_cpp_is_tried_in_float32_whole(change: dict[str, Any], tmp_path: Path) -> None:
     target = facts("qwen3", dtype="bfloat16", step="eager" if change else "graph")

@@ -265,7 +265,7 @@ def test_the_server_of_an_engine_of_ours_is_a_baseline_like_any_other(checkpoint
     runner = ServerRunner("other", Baseline(command=words, folder=str(tmp_path)), job(checkpoint), checkpoint.parent)
     try:
         runner.load(120.0)
-        assert (runner.setting.counted, runner.takes_text) == ("usage", True)
+        assert (runner.setting.counted, runner.takes_text) == ("usage", False)
         assert "whether it can ignore end tokens is not known" in " ".join(runner.setting.notes)
         events = said(runner, checkpoint)
         assert [event.value for event in events] == [None] * NEW

@@ -60,6 +60,7 @@ def test_a_right_engine_passes_every_gate_and_leaves_evidence_named_by_its_hash(
         assert stored["tree"] == verdict.tree
 
 
+@pytest.mark.slow
 def test_every_gate_may_be_asked_again_after_all_others(work: Path, tmp_path: Path) -> None:
     """The one that `run_again` draws must not fail for what ran in between: a right engine would be rejected."""
     tree = tiny.write_engine(work / "trees" / "asked_again", "llama", {})
@@ -86,6 +87,7 @@ def test_what_passes_twice_with_other_numbers_fails_and_says_which() -> None:
     assert "not the second time: it broke" in compared(gate, first, failed("it broke")).summary
 
 
+@pytest.mark.slow
 def test_full_acceptance_judges_fresh_prompts_by_the_engine_s_own_words(work: Path) -> None:
     """An engine that is right on the prompts that never change and wrong on all others."""
     last: dict[str, object] = {"stages": ("acceptance",), "levels": ("L3",)}
