@@ -33,8 +33,11 @@ def confinement(
     )
 
 
-def open_tree(child: Child, engine: EngineJob, deadline_s: float) -> None:
-    """Makes the tree importable in its process; nothing of it runs yet. Raises ChildFailure."""
+def open_tree(child: Child, engine: EngineJob, deadline_s: float, *, served: bool = False) -> None:
+    """Makes the tree importable in its process; nothing of it runs yet. `served`: its server will be started there.
+    Raises ChildFailure."""
+    if served:
+        child.call("prepare_server", deadline_s)
     platform = engine.facts.platform
     arguments = {"threads": platform.cores, "device": platform.accelerator}
     child.call("open", deadline_s, tree_dir=engine.tree_dir, **arguments)

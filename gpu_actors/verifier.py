@@ -224,7 +224,8 @@ def last_stage(job: VerifyJob) -> str:
 def open_tree(subject: Subject, record: Record) -> bool:
     """Makes the tree importable in its process. A process that can't even do that is a failure of the tree."""
     try:
-        engine_process.open_tree(subject.child, subject.job.engine, subject.seconds_left)
+        served = "integration" in subject.job.stages
+        engine_process.open_tree(subject.child, subject.job.engine, subject.seconds_left, served=served)
         if traced(subject.job):
             subject.call("trace", tree_dir=str(subject.tree_dir))
     except ChildFailure as failure:

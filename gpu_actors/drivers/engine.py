@@ -1,22 +1,17 @@
 """Operations on a whole engine: load, generate, stream, logits, its HTTP server, and where a step's time goes."""
 
-import http.client
-import json
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from . import experiments, honest, record, serving, stages, trace, watch
+from . import experiments, honest, record, serve, serving, stages, trace
 from .stages import PARTS, module, result
 
-SERVE = Path(__file__).parent / "serve.py"
 Emit = Callable[[Any], None]
 TIMED = ("linear", "attention", "rms_norm", "rope", "silu_mul")
 
@@ -105,46 +100,6 @@ def schedule(requests: int, cancelled: int, failing: int, max_waiting: int) -> d
     return {"said": said, "states": [request.state for request in held], "refused": refused}
 
 
-def start_server(checkpoint: str, port: int, tree_dir: str, packages: list[str]) -> dict[str, Any]:
-    """Starts the engine's server as a process of this sandbox, watched by the same rules, and returns at once."""
-    arguments = [checkpoint, "--host", "127.0.0.1", "--port", str(port)]
-    (held,) = watch.CURRENT
-    setup = {"tree_dir": tree_dir, "packages": packages, "arguments": arguments, "rules": held.rules, "fd": held.fd}
-    command = [sys.executable, "-I", "-S", "-B", str(SERVE), json.dumps(setup)]
-    PARTS["server"] = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(held.fd,))
-    return {}
-
-
-def http_request(
-    port: int, method: str, path: str, body: dict[str, Any] | str | None, timeout_s: float
-) -> dict[str, Any]:
-    """One request to the server: status, content type and text. Waits for the server to listen at first."""
-    text = body if isinstance(body, str) or body is None else json.dumps(body)
-    end = time.monotonic() + timeout_s
-    while True:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=max(0.1, end - time.monotonic()))
-        try:
-            connection.request(method, path, text, {"content-type": "application/json"} if text else {})
-            response = connection.getresponse()
-            data = response.read().decode(errors="replace")
-            return {"status": response.status, "type": response.getheader("content-type", ""), "text": data}
-        except ConnectionRefusedError:
-            status = PARTS["server"].poll()
-            if status is not None:
-                raise RuntimeError(f"the server ended with exit status {status}") from None
-            if time.monotonic() > end:
-                raise TimeoutError(f"the server did not listen on port {port} within {timeout_s:.0f} s") from None
-            time.sleep(0.05)
-        finally:
-            connection.close()
-
-
-def stop_server() -> dict[str, Any]:
-    PARTS["server"].kill()
-    PARTS["server"].wait()
-    return {}
-
-
 class Clock:
     """Time by part. What one part calls of another is charged to the outer one: the head's product is the head's."""
 
@@ -229,6 +184,7 @@ PLAIN = (
     | record.OPERATIONS
     | experiments.OPERATIONS
     | serving.OPERATIONS
+    | serve.OPERATIONS
 )
 OPERATIONS = PLAIN | {
     "load_engine": load_engine,
@@ -240,9 +196,6 @@ OPERATIONS = PLAIN | {
     "decode": decode,
     "sample": sample,
     "schedule": schedule,
-    "start_server": start_server,
-    "http": http_request,
-    "stop_server": stop_server,
     "profile": profile,
     "ceiling": ceiling,
 }

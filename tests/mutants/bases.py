@@ -1,6 +1,7 @@
 """The engines that mutants are made of: composed from the seed knowledge for seeded 4-layer checkpoints, and one for
 SmolLM2-135M."""
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,6 +21,7 @@ from tests.mutants.mutant import Files
 BUILT = STAGES[:3]
 SEED = 5
 """Of the checkpoints: one with which the gates' own texts reach an end token in both families."""
+WRITES = threading.Lock()
 SMOLLM2 = Path(__file__).parents[2] / "models" / "smollm2-135m-instruct"
 
 
@@ -43,7 +45,7 @@ class Base:
     @property
     def facts(self) -> Facts:
         platform = PlatformFacts(
-            accelerator="cpu", name="test", count=1, cores=2, isa=("avx2", "fma"), memory_bytes=8 << 30,
+            accelerator="cpu", name="test", count=1, cores=1 + self.native, isa=("avx2", "fma"), memory_bytes=8 << 30,
             compiler="g++" if self.native else None,
         )  # fmt: skip
         workload = WorkloadFacts(
@@ -104,6 +106,7 @@ def checkpoint(work: Path, base: Base) -> Path:
     if base.real:
         return SMOLLM2
     folder = work / base.checkpoint
-    if not folder.exists():
-        seeded.write(folder, seeded.facts_of(base.family, weights=base.weights), seed=SEED)
+    with WRITES:
+        if not folder.exists():
+            seeded.write(folder, seeded.facts_of(base.family, weights=base.weights), seed=SEED)
     return folder

@@ -122,14 +122,17 @@ class Workshop:
         kernels = self.work / "cache" / "kernels" / tree / "compiled-engines"
         if (self.work / "compiled").exists() and not kernels.exists():
             # found by the hash of their source: only another one is built
-            shutil.copytree(self.work / "compiled", kernels)
+            shutil.copytree(self.work / "compiled", kernels, ignore=lambda _, names: [n for n in names if ".so." in n])
         return EngineJob(tree=tree, tree_dir=str(folder), checkpoint=str(checkpoint), facts=facts)
 
     def _keep_kernels(self, engine: EngineJob) -> None:
         (self.work / "compiled").mkdir(exist_ok=True)
         for library in (self.work / "cache" / "kernels" / engine.tree).rglob("kernels_*.so"):
-            if not (self.work / "compiled" / library.name).exists():
-                shutil.copy(library, self.work / "compiled" / library.name)
+            kept = self.work / "compiled" / library.name
+            if not kept.exists():
+                part = kept.with_name(f"{kept.name}.{engine.tree[:16]}")
+                shutil.copy(library, part)
+                part.replace(kept)  # whole or not at all: others may copy it now
 
     def _reference(self, facts: Facts, checkpoint: Path) -> Reference:
         key = f"{checkpoint} {facts.workload.dtype}"
@@ -196,7 +199,7 @@ class Run:
         self._open.enter_context(subject.beside)  # the processes of other forms of the tree
         self._deadline_s = AGAIN_S
         try:
-            open_tree(subject.child, self.job.engine, subject.seconds_left)
+            open_tree(subject.child, self.job.engine, subject.seconds_left, served=True)
         except ChildFailure as failure:
             return subject, Finding("FAIL", f"{failure.kind}: {failure}")
         return subject, None

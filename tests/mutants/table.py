@@ -1,4 +1,5 @@
 """python -m tests.mutants.table [--out docs/mutants.md] [--work FOLDER] [--only REGEX] [--minutes M] [--smollm2]
+[--workers N]
 
 Runs every mutant and every correct variant against all gates, and writes what was said as a document. What the folder
 holds already, for the same tree, seed and gates, is not done again.
@@ -10,9 +11,11 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -45,6 +48,10 @@ REFERENCE = ("acceptance_logits", "acceptance_greedy", BENCHMARK)
 def caught() -> set[str]:
     """Mutants that a sample may be drawn from: once caught, they must stay so."""
     return set(CAUGHT.read_text(encoding="utf-8").splitlines())
+
+
+Work = list[tuple[Mutant | Variant, int]]
+"""Trees, and the seeds of their verdicts."""
 
 
 @dataclass(frozen=True)
@@ -108,21 +115,43 @@ def values(rows: Iterable[Row]) -> list[Value]:
     return sorted(found, key=lambda value: (-value.alone, -value.caught, value.gate))
 
 
-def ordered(work: list[tuple[Mutant | Variant, int]]) -> list[tuple[Mutant | Variant, int]]:
+def ordered(work: Work) -> Work:
     """By base: the reference holds one checkpoint at a time."""
     places = list(BASES)
     return sorted(work, key=lambda item: places.index(item[0].base))
 
 
-def run(work: list[tuple[Mutant | Variant, int]], shop: Workshop, end: float) -> Iterator[Row]:
-    """Rows until the time is up; what is kept already costs none."""
-    for number, (one, seed) in enumerate(ordered(work)):
-        if time.monotonic() > end and not kept(one, seed, shop.work).exists():
-            continue
-        row = judged(one, seed, shop)
-        what = ", ".join(row.failed) or "passes every gate"
-        print(f"{number + 1}/{len(work)} {one.name} (seed {seed}, {row.seconds:.0f} s): {what}", flush=True)
-        yield row
+def run(work: Work, open_shop: Callable[[], Workshop], end: float, workers: int = 1) -> list[Row]:
+    """Rows until the time is up; what is kept already costs none. What is timed is judged alone, after the others."""
+    timed = [item for item in work if isinstance(item[0], Mutant) and item[0].timed]
+    rest = [item for item in work if item not in timed]
+    return [*shared(rest, open_shop, end, workers), *shared(timed, open_shop, end, 1)]
+
+
+def shared(work: Work, open_shop: Callable[[], Workshop], end: float, workers: int) -> list[Row]:
+    """The rows of several workers, each with a workshop of its own, that take from one list."""
+    todo, lock = iter(ordered(work)), threading.Lock()
+    rows: list[Row] = []
+
+    def worker() -> None:
+        with open_shop() as shop:
+            while True:
+                with lock:
+                    one, seed = next(todo, (None, 0))
+                if one is None:
+                    return
+                if time.monotonic() > end and not kept(one, seed, shop.work).exists():
+                    continue
+                row = judged(one, seed, shop)
+                with lock:
+                    rows.append(row)
+                    what = ", ".join(row.failed) or "passes every gate"
+                    print(f"{len(rows)}/{len(work)} {one.name} (seed {seed}, {row.seconds:.0f} s): {what}", flush=True)
+
+    with ThreadPoolExecutor(workers) as pool:
+        for done in [pool.submit(worker) for _ in range(workers)]:
+            done.result()
+    return rows
 
 
 def document(mutants: list[Mutant], rows: dict[str, Row], variants: list[Variant], again: list[Row]) -> str:
@@ -161,6 +190,7 @@ def main(
     only: Annotated[str, typer.Option(help="Names that match this regular expression")] = "",
     minutes: Annotated[float, typer.Option(min=0, help="Start no tree after this")] = 240.0,
     smollm2: Annotated[bool, typer.Option(help="The twelve subtle ones on SmolLM2-135M, and no document")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Verdicts at once; an engine here computes on one core")] = 1,
     repeats: Annotated[int, typer.Option(min=0, max=len(SEEDS), help="Verdicts on each variant")] = len(SEEDS),
 ) -> None:
     """Judge mutants and variants. Exit status 1 if a mutant passes every gate or a variant fails one."""
@@ -170,9 +200,12 @@ def main(
     with tempfile.TemporaryDirectory(prefix="enginesmith-mutants-") as temporary:
         folder = (work or Path(temporary)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        with Workshop(folder, "screen" if smollm2 else "full") as shop:
-            rows = {row.name: row for row in run([(m, SEEDS[0]) for m in mutants], shop, end)}
-            again = list(run([(v, seed) for v in variants for seed in SEEDS[:repeats]], shop, end))
+
+        def open_shop() -> Workshop:
+            return Workshop(folder, "screen" if smollm2 else "full")
+
+        rows = {row.name: row for row in run([(m, SEEDS[0]) for m in mutants], open_shop, end, workers)}
+        again = run([(v, seed) for v in variants for seed in SEEDS[:repeats]], open_shop, end, workers)
     escaped, rejected = sum(not row.failed for row in rows.values()), sum(bool(row.failed) for row in again)
     print(f"{len(rows)} of {len(mutants)} mutants judged, {escaped} pass every gate; {len(again)} verdicts on "
           f"{len(variants)} right variants, {rejected} rejections")  # fmt: skip
