@@ -52,7 +52,7 @@ class Verifier:
                 reference.start()
             subject = Subject(job, child, reference, deadline, Path(copies))
             record = Record(job)
-            with subject.beside:
+            with subject:
                 run_all(subject, record, self._cache_dir)
             look_at_the_watch(subject, record)
             reads = how_it_reads(subject) if record.passed and traced(job) else None
@@ -125,7 +125,11 @@ def run_all(subject: Subject, record: Record, cache_dir: Path) -> None:
     run(subject, record, provenance.STATIC)  # cheap, and nothing is run of a tree that is not the one asked about
     if not record.passed or not open_tree(subject, record):
         return
-    for stage in sorted(job.stages, key=STAGES.index):
+    stages = sorted(job.stages, key=STAGES.index)
+    prepare(subject, gates_of(stages[0], job))
+    for stage, following in zip(stages, [*stages[1:], None], strict=True):
+        if following:
+            prepare(subject, gates_of(following, job))
         run(subject, record, gates_of(stage, job))
         if not record.passed:
             return
@@ -135,6 +139,13 @@ def run_all(subject: Subject, record: Record, cache_dir: Path) -> None:
         run_criteria(subject, record, cache_dir)
     if record.passed:
         run_again(subject, record)
+
+
+def prepare(subject: Subject, gates: Iterable[Gate]) -> None:
+    """Begins what these gates will need and no candidate gives, beside those before them."""
+    for gate in gates:
+        if gate.prepare:
+            gate.prepare(subject)
 
 
 def run_criteria(subject: Subject, record: Record, cache_dir: Path) -> None:

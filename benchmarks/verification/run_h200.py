@@ -218,7 +218,7 @@ class Bench:
         asked = Plan(self.model, facts, which="screen", seed=0)
         with Reference(self.work / "cache", self.model, facts) as reference:
             for prompt in asked.fixed():
-                case = evaluated(reference, prompt, reference.greedy(prompt, asked.new_tokens), keep=True)
+                case = evaluated(reference, prompt, reference.greedy(prompt, asked.count(prompt)), keep=True)
                 best = np.sort(case.evaluation.rows, axis=-1)[:, -2:]
                 band = MARGIN * case.evaluation.error_max[case.samples]
                 outside += int((best[:, 1] - best[:, 0] > band).sum())

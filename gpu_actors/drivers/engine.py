@@ -1,15 +1,14 @@
 """Operations on a whole engine: load, generate, stream, logits, its HTTP server, and where a step's time goes."""
 
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from . import experiments, honest, record, serve, serving, stages, trace
+from . import experiments, honest, record, scheduling, serve, serving, stages, trace
 from .stages import PARTS, module, result
 
 Emit = Callable[[Any], None]
@@ -64,40 +63,6 @@ def sample(logits: np.ndarray, body: dict[str, Any] | None, count: int) -> dict[
     sampler = kind() if body is None else kind.from_request(body)
     row = torch.from_numpy(logits).to(PARTS["device"])
     return {"tokens": [int(sampler(row)) for _ in range(count)]}
-
-
-def schedule(requests: int, cancelled: int, failing: int, max_waiting: int) -> dict[str, Any]:
-    """Submits `requests` to a scheduler while its first one is held up, cancels one, lets one fail.
-
-    The run of request i yields i and i + 100. Returns what each was given, its state, and how many were refused.
-    """
-    scheduling = module("scheduler")
-    gate, started = threading.Event(), threading.Event()
-
-    def run(request: Any) -> Iterator[int]:
-        started.set()
-        gate.wait(10)
-        number = request.prompt[0]
-        yield number
-        if number == failing:
-            raise RuntimeError("this request was made to fail")
-        yield number + 100
-
-    scheduler = scheduling.Scheduler(run, max_waiting)
-    said: list[list[int | None]] = [[] for _ in range(requests)]
-    held = [scheduling.Request([i], 2, said[i].append) for i in range(requests)]
-    refused = 0
-    for i, request in enumerate(held):
-        try:
-            scheduler.submit(request)
-        except scheduling.QueueFull:
-            refused += 1
-        if i == 0:
-            started.wait(10)  # the first one is running now, and no longer waits
-    scheduler.cancel(held[cancelled])
-    gate.set()
-    scheduler.close()
-    return {"said": said, "states": [request.state for request in held], "refused": refused}
 
 
 class Clock:
@@ -185,6 +150,7 @@ PLAIN = (
     | experiments.OPERATIONS
     | serving.OPERATIONS
     | serve.OPERATIONS
+    | scheduling.OPERATIONS
 )
 OPERATIONS = PLAIN | {
     "load_engine": load_engine,
@@ -195,7 +161,6 @@ OPERATIONS = PLAIN | {
     "chat": chat,
     "decode": decode,
     "sample": sample,
-    "schedule": schedule,
     "profile": profile,
     "ceiling": ceiling,
 }

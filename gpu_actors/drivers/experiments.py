@@ -4,6 +4,7 @@ Each returns what was seen; whether that is right is the parent's to say. One th
 """
 
 import importlib
+import itertools
 import os
 import shutil
 import sys
@@ -101,6 +102,22 @@ def called(prompt: list[int], max_new_tokens: int) -> dict[str, Any]:
     """Calls `stream` and asks for no token."""
     PARTS["engine"].stream(prompt, max_new_tokens)
     return {}
+
+
+def side_by_side(prompts: list[list[int]], count: int) -> dict[str, Any]:
+    """The tokens of several streams, each asked for one token in turn; None for one that refuses while others are
+    open."""
+    streams = [PARTS["engine"].stream(prompt, count, ignore_eos=True) for prompt in prompts]
+    said: list[list[int] | None] = [[] for _ in prompts]
+    for _ in range(count):
+        for number, stream in enumerate(streams):
+            if (held := said[number]) is None:
+                continue
+            try:
+                held += [int(token) for token in itertools.islice(stream, 1)]
+            except RuntimeError:
+                said[number] = None
+    return {"said": said}
 
 
 def sequence(prompt: list[int], count: int) -> dict[str, Any]:
@@ -225,6 +242,7 @@ OPERATIONS = {
     "sampler_of": sampler_of,
     "called": called,
     "sequence": sequence,
+    "side_by_side": side_by_side,
     "states": states,
     "crowded": crowded,
     "chat_at": chat_at,

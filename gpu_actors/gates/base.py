@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +56,8 @@ class Subject:
         self.reference = reference
         self.beside = ExitStack()
         """What is closed with the verdict: processes of other forms of the tree."""
+        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="ahead")
+        self._coming: dict[str, Future[Any]] = {}
         self._loaded: tuple[str, Path] | None = None
         self._deadline = deadline
         self._made: dict[str, Any] = {}
@@ -150,14 +153,31 @@ class Subject:
         self._loaded = None
         self.call("drop")
 
+    def __enter__(self) -> "Subject":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ahead.shutdown(wait=True, cancel_futures=True)  # before what it may have started is closed
+        self.beside.close()
+
     def once(self, name: str, make: Callable[[], T], *, ours: bool = False) -> T:
         """What several gates of a verdict need and one makes. `ours`: without the candidate, so not of its time."""
         if name not in self._made:
             start = time.monotonic()
-            self._made[name] = make()
+            coming = self._coming.pop(name, None)
+            self._made[name] = coming.result() if coming else make()
             self._own_seconds[0] += (time.monotonic() - start) * ours
         made: T = self._made[name]
         return made
+
+    def ahead(self, name: str, make: Callable[[], Any]) -> None:
+        """Begins what a later gate will ask for `once` by this name, beside the gates before it: `make` must not talk
+        to the candidate's process. What it raises is raised there; where no gate asks, nobody needs to know."""
+        self._coming[name] = self._ahead.submit(make)
+
+    def made(self, name: str) -> bool:
+        """Whether `once` has it already."""
+        return name in self._made
 
     def forget(self, name: str) -> None:
         """Has the next gate make it again."""
@@ -212,6 +232,8 @@ class Gate:
     """May be run a second time to see whether the answer stays the same, to the last bit of its evidence."""
     applies: Callable[[Facts], bool] = lambda facts: True
     """Of which Targets it says anything; for others it isn't run."""
+    prepare: Callable[[Subject], None] | None = None
+    """Begins what can be made without the candidate (Subject.ahead), when the stage before its own begins."""
 
 
 def for_each_stage(name: str, check: Callable[[Subject, Stage], Finding]) -> dict[Stage, Gate]:

@@ -1,6 +1,7 @@
 """How many threads numpy's products take. Its OpenBLAS has no switch in numpy, and reads the environment only once."""
 
 import ctypes
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -23,18 +24,27 @@ def _library() -> tuple[Any, Any] | None:
     return None
 
 
+LOCK = threading.Lock()
+INSIDE: list[int] = []
+"""The number before, once for each that is inside now."""
+
+
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Products on `count` threads inside. Threads that wait for each other spin: beside a candidate's process, or
-    another verdict, two of them took four times as long as one on two cores."""
+    """Products on `count` threads inside, in the whole process. Threads that wait for each other spin: beside a
+    candidate's process, or another verdict, two of them took four times as long as one on two cores."""
     held = _library()
     if held is None:
         yield
         return
     read, write = held
-    before = read()
-    write(count)
+    with LOCK:
+        INSIDE.append(INSIDE[0] if INSIDE else read())
+        write(count)
     try:
         yield
     finally:
-        write(before)
+        with LOCK:
+            before = INSIDE.pop()
+            if not INSIDE:
+                write(before)

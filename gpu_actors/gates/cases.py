@@ -66,13 +66,20 @@ class Plan:
 
     @property
     def lengths(self) -> list[int]:
-        """Prompt lengths, growing by a constant factor up to what the level and the Target allow."""
+        """Prompt lengths, growing by a constant factor up to what leaves room for the new tokens; and the Target's
+        longest prompt where that is longer."""
         longest = self.context - self.new_tokens
         if longest < 1:
             raise UserError(
                 f"a context of {self.context} tokens leaves no room for a prompt and {self.new_tokens} new tokens"
             )
-        return [max(1, round(n)) for n in np.geomspace(min(3, longest), longest, COUNT)]
+        lengths = [max(1, round(n)) for n in np.geomspace(min(3, longest), longest, COUNT)]
+        whole = self.context - min(self.new_tokens, self.facts.workload.max_new)
+        return [*lengths, *([whole] if whole > longest else [])]
+
+    def count(self, prompt: list[int]) -> int:
+        """How many tokens are asked for after a prompt."""
+        return min(self.new_tokens, self.context - len(prompt))
 
     def fixed(self) -> list[list[int]]:
         """Prompts that depend on the checkpoint alone, so that the reference answers them once."""
@@ -101,7 +108,7 @@ def fixed_cases(subject: Subject) -> list[Case]:
 
     def make() -> list[Case]:
         asked, reference = plan(subject), subject.reference
-        return [evaluated(reference, p, reference.greedy(p, asked.new_tokens), keep=True) for p in asked.fixed()]
+        return [evaluated(reference, p, reference.greedy(p, asked.count(p)), keep=True) for p in asked.fixed()]
 
     return subject.once("fixed_cases", make)
 
@@ -112,7 +119,7 @@ def fresh_cases(subject: Subject) -> list[Case]:
 
     def make() -> list[Case]:
         asked = plan(subject)
-        return [evaluated(subject.reference, p, said(subject, p, asked.new_tokens), keep=False) for p in asked.fresh()]
+        return [evaluated(subject.reference, p, said(subject, p, asked.count(p)), keep=False) for p in asked.fresh()]
 
     return subject.once("fresh_cases", make)
 

@@ -7,6 +7,8 @@ is bisected until the tensor has a name.
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -18,11 +20,11 @@ from gpu_actors.gates import decoder
 from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.cases import plan, said
 from gpu_actors.gates.compare import judged, rms
-from gpu_actors.gates.decoder import TABLE
+from gpu_actors.gates.decoder import TABLE, Expected
 from gpu_actors.gates.evidence import Followed
 from gpu_actors.gates.integration import outside_the_band
 from gpu_actors.gates.model import close
-from gpu_actors.gates.single import in_float32, judged_by_the_rules
+from gpu_actors.gates.single import in_bfloat16, in_float32, judged_by_the_rules
 
 LENGTH = 12
 SCREEN_BYTES = 2 << 30
@@ -57,9 +59,7 @@ def changed_weights(subject: Subject) -> Finding:
 
 def all_followed(subject: Subject) -> Finding:
     """The comparisons themselves, of whatever process the weights are loaded in."""
-    names = tensors(subject)
-    if plan(subject).which == "screen":
-        names = drawn(subject, names)
+    names = chosen(subject)
     finding, _ = followed(subject, names)
     if finding.status != "PASS":
         culprits = bisected(subject, names)
@@ -80,6 +80,16 @@ def all_followed(subject: Subject) -> Finding:
         f"{len(names)} tensors changed at once, and each of {len(effects)} groups alone: logits as float64 has them",
         effects=effects,
     )
+
+
+def chosen(subject: Subject) -> list[str]:
+    """Those that are changed at once."""
+    return drawn(subject, tensors(subject)) if plan(subject).which == "screen" else tensors(subject)
+
+
+def prepare(subject: Subject) -> None:
+    if not in_bfloat16(subject.facts) or subject.made("in_float32"):  # whose checkpoint it is that is copied
+        subject.ahead("changed", lambda: changed(subject, chosen(subject)))
 
 
 def drawn(subject: Subject, names: list[str]) -> list[str]:
@@ -104,19 +114,39 @@ def prefilled(other: Subject, tokens: list[int]) -> Array:
     return other.call("forward", **options).array("logits")
 
 
+@dataclass(frozen=True)
+class Changed:
+    """A copy of the checkpoint in which some tensors are others."""
+
+    names: frozenset[str]
+    folder: Path
+    wanted: Expected
+    """Of `text`, with float64 in the place of an engine."""
+
+
+def changed(subject: Subject, names: Sequence[str]) -> Changed:
+    """Writes the copy anew."""
+    source = in_float32(subject)
+    folder = subject.copies / "changed"
+    changed_checkpoint.changed(source.checkpoint, folder, edit_of(subject, frozenset(names)))
+    (wanted,) = decoder.expected(source.facts, folder, [text(subject)], (source.facts.workload.dtype,))
+    return Changed(frozenset(names), folder, wanted)
+
+
 def followed(subject: Subject, names: Sequence[str]) -> tuple[Finding, Array]:
     """Forward and steps on a copy in which the named tensors are others, and the logits of the first."""
     other = in_float32(subject)
-    folder = subject.copies / "changed"
-    edit = edit_of(subject, frozenset(names))
     subject.drop()
     other.drop()
-    changed_checkpoint.changed(other.checkpoint, folder, edit)
+
+    def make() -> Changed:
+        return changed(subject, names)
+
+    if subject.once("changed", make, ours=True).names != frozenset(names):
+        subject.forget("changed")
+    copy = subject.once("changed", make, ours=True)
     tokens, prompt = text(subject), 2
-    asked = (other.facts, folder, [tokens], (other.facts.workload.dtype,))
-    subject.forget("changed")
-    (wanted,) = subject.once("changed", lambda: decoder.expected(*asked), ours=True)
-    other.load_model(folder)
+    other.load_model(copy.folder)
     try:
         whole = prefilled(other, tokens)
         options = {"sequence": tokens, "prompt": prompt, "capacity": len(tokens)}
@@ -126,8 +156,8 @@ def followed(subject: Subject, names: Sequence[str]) -> tuple[Finding, Array]:
             other.drop()
     what = f"{len(names)} tensors changed"
     done = [
-        close(other, f"{len(tokens)} tokens, {what}", whole, wanted),
-        close(other, f"steps, {what}", stepped, wanted, slice(prompt - 1, None)),
+        close(other, f"{len(tokens)} tokens, {what}", whole, copy.wanted),
+        close(other, f"steps, {what}", stepped, copy.wanted, slice(prompt - 1, None)),
     ]
     return judged("changed weights against float64", done), whole
 
@@ -239,6 +269,15 @@ def compared(subject: Subject, batch: list[list[int]], wanted: list[list[int]], 
 
 
 GATES = (
-    Gate("changed_weights", "weights", "acceptance", changed_weights, level="L3", evidence=Followed, repeatable=False),
+    Gate(
+        "changed_weights",
+        "weights",
+        "acceptance",
+        changed_weights,
+        level="L3",
+        evidence=Followed,
+        repeatable=False,
+        prepare=prepare,
+    ),
     Gate("permuted_weights", "engine", "acceptance", permuted_weights, level="L3", repeatable=False),
 )

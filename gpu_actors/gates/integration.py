@@ -58,7 +58,8 @@ def distribution(subject: Subject, rng: np.random.Generator) -> Finding:
 
 
 def scheduler(subject: Subject) -> Finding:
-    """In order of admission; a full queue refuses; a cancelled or failed request ends and the next one is served."""
+    """In order of admission; a full queue refuses; a cancelled or failed request ends and the next one is served; one
+    that is cancelled while it runs makes no further token."""
     rng = subject.draws("scheduler")
     waiting = int(rng.integers(4, 7))
     cancelled, failing = (int(i) for i in rng.choice(np.arange(1, waiting + 1), 2, replace=False))
@@ -69,7 +70,8 @@ def scheduler(subject: Subject) -> Finding:
     said[cancelled], said[failing] = [None], [failing, None]
     states = ["finished"] * (waiting + 1) + ["waiting", "waiting"]
     states[cancelled], states[failing] = "cancelled", "failed"
-    wanted = {"said": said, "states": states, "refused": 2}
+    order = [i for i in range(waiting + 1) if i != cancelled]
+    wanted = {"said": said, "states": states, "order": order, "refused": 2}
     wrong = [
         f"{name}: expected {wanted[name]}, found {found.get(name)}"
         for name in wanted
@@ -77,6 +79,11 @@ def scheduler(subject: Subject) -> Finding:
     ]
     if wrong:
         return failed(f"{requests} requests, {waiting} may wait, {cancelled} cancelled, {failing} fails: {wrong[0]}")
+    given = int(rng.integers(1, 5))
+    left = dict(reply := subject.call("leave", after=given).values)
+    # the token that is made while its client leaves may be finished, and the one that is begun behind it
+    if not (given < left.pop("made") <= given + 2 and left == {"given": given, "state": "cancelled"}):
+        return failed(f"cancelled after {given} tokens, while the next one is made: {reply}")
     return passed(f"{requests} requests, {waiting} may wait: order, refusal, cancel and failure as agreed")
 
 

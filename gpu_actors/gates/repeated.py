@@ -90,6 +90,24 @@ def ragged(subject: Subject) -> Finding:
     return passed(f"prompts of {lengths} tokens, in order {order}, two of them alone, and again: equal or in the band")
 
 
+def open_streams(subject: Subject) -> Finding:
+    """Streams that are open at the same time do not see each other; an engine that can hold one sequence alone may
+    refuse the others by a RuntimeError."""
+    subject.load_engine()
+    rng = subject.draws("open_streams")
+    count = min(4, subject.facts.workload.max_context // 4)
+    longest = min(LENGTH, subject.facts.workload.max_context - count)
+    drawn = prompts.cut(subject.checkpoint, [longest, max(1, longest // 2)], int(rng.integers(1 << 30)))
+    said = subject.call("side_by_side", prompts=drawn, count=count).value("said", list[list[int] | None])
+    lengths = [len(tokens) for tokens in said if tokens is not None]
+    if len(said) != len(drawn) or not lengths or set(lengths) != {count}:
+        return failed(f"{len(drawn)} streams open at once, {count} tokens each: found {said}")
+    for prompt, tokens in zip(drawn, said, strict=True):
+        if tokens is not None and (fault := outside_the_band(subject, prompt, subject.tokens(tokens))):
+            return failed(f"{len(drawn)} streams open at once, that of {len(prompt)} tokens: {fault}")
+    return passed(f"{len(lengths)} of {len(drawn)} streams open at once were answered, each by its own logits")
+
+
 def asked(subject: Subject, batch: list[list[int]], count: int) -> list[list[int]]:
     """`count` new tokens of each prompt. Raises ChildFailure for more, fewer or none."""
     found = subject.generate(batch, count, ignore_eos=True)
@@ -102,4 +120,7 @@ MODEL = (
     Gate("step_determinism", "model", "model", step_determinism),
     Gate("poison", "kv-cache", "model", poison),
 )
-INTEGRATION = (Gate("ragged", "engine", "integration", ragged),)
+INTEGRATION = (
+    Gate("ragged", "engine", "integration", ragged),
+    Gate("open_streams", "engine", "integration", open_streams),
+)

@@ -106,9 +106,12 @@ def completions(subject: Subject, held: Server, model: str, prompt: list[int] | 
     """The text is that of `generate`, streamed or not, and usage counts its tokens. Returns the text."""
     tokens = subject.continuation(ids, MAX_TOKENS, ignore_eos=False)
     ended = bool(tokens) and tokens[-1] in subject.facts.model.eos_tokens
+    if not ended and (ends := grows(subject, tokens)):
+        tokens = tokens[: ends[-1]]  # the last token has text: one that is lost can be missed
     said = tokens[:-1] if ended else tokens
     wanted = subject.call("decode", ids=said).value("text", str)
-    body = {"model": model, "prompt": prompt, "max_tokens": MAX_TOKENS, "temperature": 0}
+    limit = MAX_TOKENS if ended else len(tokens)
+    body = {"model": model, "prompt": prompt, "max_tokens": limit, "temperature": 0}
     whole = held.ask("POST", "/v1/completions", body)
     expect(whole.status == 200, f"/v1/completions answers {whole.status}: {whole.text[:200]}")
     choice, usage = whole.json["choices"][0], whole.json["usage"]
@@ -123,7 +126,7 @@ def completions(subject: Subject, held: Server, model: str, prompt: list[int] | 
     expect(chunks[-1]["usage"] == usage, f"the usage of a stream is {chunks[-1]['usage']}, of the whole {usage}")
     pieces = [chunk["choices"][0]["text"] for chunk in chunks[:-1]]
     expect("".join(pieces) == wanted, f"the streamed completion is {''.join(pieces)!r}, the whole one {wanted!r}")
-    least = steps_of(subject, said)
+    least = len(grows(subject, said))
     expect(
         sum(map(bool, pieces)) >= least,
         f"a completion of {len(tokens)} tokens was streamed in {sum(map(bool, pieces))} piece(s), its text grows "
@@ -139,11 +142,12 @@ def counts(prompt: int, completion: int) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-def steps_of(subject: Subject, tokens: list[int]) -> int:
-    """How often the text of tokens becomes longer by whole characters, as the checkpoint's own tokenizer has it."""
+def grows(subject: Subject, tokens: list[int]) -> list[int]:
+    """After how many of the tokens their text has become longer by whole characters, as the checkpoint's own tokenizer
+    has it."""
     own = Tokenizer.from_file(str(subject.checkpoint / "tokenizer.json"))
     texts = [own.decode(tokens[:count]).rstrip("\ufffd") for count in range(len(tokens) + 1)]
-    return sum(len(after) > len(before) for before, after in pairwise(texts))
+    return [count for count, (before, after) in enumerate(pairwise(texts), 1) if len(after) > len(before)]
 
 
 def stops(held: Server, model: str, text: str) -> None:

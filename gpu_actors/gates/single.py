@@ -31,16 +31,27 @@ def in_float32(subject: Subject) -> Subject:
     return subject.once("in_float32", lambda: opened(subject)) if in_bfloat16(subject.facts) else subject
 
 
-def opened(subject: Subject) -> Subject:
-    """Writes the copy and starts its process. Raises ChildFailure for a tree of which there can't be one."""
+def started(subject: Subject) -> Subject:
+    """Writes the copy and starts its process, in which nothing of the tree runs yet. Raises ChildFailure for a tree of
+    which there can't be a copy."""
     copy = subject.copies / FOLDER / subject.tree_dir.name
     if not copy.exists():
         single_precision.written(subject.tree_dir, copy)
     engine = job(subject, copy)
     rules = confinement(engine, subject.reference.cache_dir, also_read=(subject.copies,), environment=UNTIMED)
-    child = subject.beside.enter_context(Child(ENGINE, rules))
-    other = subject.other_form(engine, child)
-    open_tree(child, engine, other.seconds_left)
+    return subject.other_form(engine, subject.beside.enter_context(Child(ENGINE, rules)))
+
+
+def prepare(subject: Subject) -> None:
+    """Its process imports torch while the stage's other gates run."""
+    subject.ahead("started", lambda: started(subject))
+
+
+def opened(subject: Subject) -> Subject:
+    """Raises ChildFailure."""
+    other = subject.once("started", lambda: started(subject))
+    engine = other.job.engine
+    open_tree(other.child, engine, other.seconds_left)
     if engine.checkpoint == subject.job.engine.checkpoint:
         other.once("expected", lambda: model.expected(subject))  # one pass of the decoder serves both
     return other
@@ -92,6 +103,7 @@ def single(subject: Subject, checks: tuple[Callable[[Subject], Finding], ...]) -
     except ChildFailure as failure:
         if failure.kind != "RAISED":
             subject.forget("in_float32")
+            subject.forget("started")
         return failed(
             f"in float32, {failure.kind}: {failure}. {single_precision.RULE}"[:1500], kind=failure.kind,
             trace=failure.trace,
@@ -117,6 +129,7 @@ GATES: dict[str, Gate] = {
         evidence=InFloat32,
         repeatable=False,
         applies=in_bfloat16,
+        prepare=prepare,
     ),
     "model": Gate(
         "float32_model",

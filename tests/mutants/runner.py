@@ -196,7 +196,7 @@ class Run:
         rules = confinement(self.job.engine, self.cache, also_read=(self.copies,), environment=UNTIMED)
         child = self._open.enter_context(Child(ENGINE, rules))
         subject = Subject(self.job, child, self.reference, time.monotonic() + self._deadline_s, self.copies)
-        self._open.enter_context(subject.beside)  # the processes of other forms of the tree
+        self._open.enter_context(subject)  # the processes of other forms of the tree
         self._deadline_s = AGAIN_S
         try:
             open_tree(subject.child, self.job.engine, subject.seconds_left, served=True)

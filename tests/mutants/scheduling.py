@@ -28,7 +28,7 @@ MUTANTS = (
     wrong("cancel is ignored", "scheduler", ("scheduler.py", 'request.state = "cancelled"', "pass")),
     wrong("who is cancelled while it waits is served to its end", "scheduler",
           ("scheduler.py", 'if request.state in ("waiting", "running"):', 'if request.state == "running":')),
-    wrong("a cancelled request goes on in silence", "states_integration",
+    wrong("a cancelled request goes on in silence", "scheduler",
           ("scheduler.py", "                    if request.state != \"running\":\n                        break\n"
            "                    request.emit(token)",
            "                    if request.state == \"running\":\n                        request.emit(token)")),

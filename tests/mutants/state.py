@@ -56,7 +56,7 @@ MUTANTS = (
            "        else:\n"
            "            *_, hidden = self._prefill(prompt, cache)\n"
            "            self.kept[key] = (cache, hidden)")),
-    wrong("one cache for all streams that are open", "agreement",
+    wrong("one cache for all streams that are open", "open_streams",
           ("engine.py", CACHE, "self.cache = cache = getattr(self, 'cache', None) or KVCache(MAX_CONTEXT)")),
     wrong("the cache of the last request is left when a shorter one comes", "agreement",
           ("engine.py", CACHE, "self.cache = getattr(self, 'cache', None) or KVCache(MAX_CONTEXT)\n"
