@@ -34,6 +34,7 @@ from ckb.audit_tables import (
     PROCESSES,
     SENSITIVE,
     SERVER_ONLY,
+    SETTINGS,
     STARTS,
     TAMPERS,
     UNPICKLES,
@@ -125,6 +126,9 @@ def _use_violations(module: Module) -> Iterator[tuple[int, str]]:
             yield line, f"uses {whole}: where another package lies, and what is in it"
     for name, line in module.insides:
         yield line, f"uses {name}: from there every module can be reached"
+    for name, line in module.changed:
+        if name.split(".")[0] in module.foreign and "." in name and not within(name, SETTINGS):
+            yield line, f"gives {name} another value: what a library does to others is not an engine's to change"
     yield from _handed_on(module)
     yield from _call_violations(module)
     yield from _text_violations(module)

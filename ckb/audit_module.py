@@ -58,6 +58,9 @@ class Module:
         }
         expressions = [node for node in nodes if isinstance(node, ast.expr)]
         self.insides = [(name, node.lineno) for node in expressions for name in _attributes(node) if name in INSIDES]
+        changes = [target for node in nodes for target in _changed_by(node)]
+        self.changed = [(name, target.lineno) for target in changes if (name := self.dotted(target))]
+        """Attributes and items that are assigned or deleted."""
         kinds = ast.Name | ast.Attribute | ast.Subscript | ast.Call
         self.names = [(name, node.lineno) for node in nodes if isinstance(node, kinds) and (name := self.dotted(node))]
         self.names += [(f"{found.module}.{name}", found.line) for found in self.imports for name in found.names]
@@ -130,6 +133,15 @@ def _attributes(node: ast.AST) -> Iterator[str]:
             yield name
         case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]):
             yield name
+
+
+def _changed_by(node: ast.AST) -> Iterator[ast.expr]:
+    """The attributes and items that a node gives another value, also by setattr and delattr with a constant."""
+    match node:
+        case ast.Attribute(ctx=ast.Store() | ast.Del()) | ast.Subscript(ctx=ast.Store() | ast.Del()):
+            yield node
+        case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[value, ast.Constant(value=str(name)), *_]):
+            yield ast.Attribute(value=value, attr=name, lineno=node.lineno)
 
 
 def _values_of(node: ast.AST) -> Iterator[ast.expr]:

@@ -5,6 +5,8 @@ ENGINE_LIBRARIES = frozenset({"torch", "safetensors", "tokenizers", "jinja2", "s
 OURS = frozenset({"swarm", "roles", "ckb", "gpu_actors", "benchmarks", "enginesmith"})
 SERVER_ONLY = frozenset({"subprocess", "socket", "socketserver"})
 """Modules that only server.py may import."""
+SETTINGS = ("os.environ", "torch.backends", "torch._dynamo.config", "torch._inductor.config")
+"""What of a library is there to be set by whoever uses it."""
 LOADS = (
     "builtins", "importlib.util", "importlib.machinery", "importlib.abc", "importlib.resources", "importlib.metadata",
     "importlib._bootstrap", "importlib._bootstrap_external", "imp", "runpy", "zipimport", "pkgutil", "pickle",

@@ -8,7 +8,7 @@ from typing import Any
 from ckb.audit_tables import ENGINE_LIBRARIES
 from ckb.frameworks import OPERATOR_LIBRARIES
 from ckb.violations import Violation, ViolationKind
-from gpu_actors.sandbox import Confinement
+from gpu_actors.confinement import Confinement, targets
 
 SIZE = 1 << 20
 
@@ -23,6 +23,7 @@ def rules(forbidden: tuple[str, ...], confinement: Confinement) -> dict[str, Any
         "allowed": [*sorted(ENGINE_LIBRARIES), "triton", *confinement.operators, "driver"],
         "parts": [f"{name}.{part}" for name, parts in OPERATOR_LIBRARIES.items() for part in parts],
         "writable": [str(path) for path in confinement.write],
+        "readable": [str(path) for data in (*confinement.read, *confinement.data) for path in (data, *targets(data))],
     }
 
 

@@ -16,6 +16,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
@@ -34,6 +35,12 @@ PROGRAMS = frozenset({"system", "popen", "execv", "execve", "execvp", "execl", "
 INTERPRETERS = frozenset({"_interpreters", "_xxsubinterpreters", "_testcapi", "_testinternalcapi"})
 """Another interpreter in this process has no audit hook."""
 HERE = frozenset({"127.0.0.1", "::1", "localhost", "0.0.0.0", "::"})
+SYSTEM = ("/usr/", "/lib", "/bin/", "/etc/", "/proc/", "/sys/", "/dev/")
+"""What every process reads; the sandbox says how much of it there is."""
+CLOCKS = {f"time.{name}": getattr(time, name) for name in (
+    "time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time",
+    "process_time_ns", "thread_time", "thread_time_ns", "sleep",
+)}  # fmt: skip
 MOST = 40
 """Violations that are written: the pipe must never fill up, since nobody reads it while an operation runs."""
 
@@ -42,7 +49,8 @@ class Watch:
     """What one process did so far, and what it may do."""
 
     def __init__(self, rules: dict[str, Any], fd: int):
-        """`rules`: forbidden and allowed packages, forbidden parts of those, writable folders. `fd`: the pipe."""
+        """`rules`: forbidden and allowed packages, forbidden parts of those, folders to read and to write. `fd`: the
+        pipe."""
         self.rules = rules
         self.fd = fd
         self.imports: dict[str, None] = {}
@@ -59,6 +67,8 @@ class Watch:
         self._parts = tuple(rules["parts"])
         writable = [*rules["writable"], os.environ["HOME"]]
         self._roots = [LIBRARY, *(os.path.realpath(path) + os.sep for path in writable)]
+        given = [os.path.realpath(path) + os.sep for path in rules["readable"]]
+        self._places = (*self._roots, *given, *SYSTEM, sys.base_prefix + os.sep, sys.prefix + os.sep)
         self._tree = ""
         self._trusted: frozenset[str] = frozenset()
         self._told: set[str] = set()
@@ -104,6 +114,9 @@ class Watch:
     def mark(self, nonce: str) -> dict[str, Any]:
         """Writes a line to the pipe, by which the parent sees that it still leads to it; what was done so far."""
         self._write({"mark": nonce})
+        for name, clock in CLOCKS.items():
+            if getattr(time, name.partition(".")[2], None) is not clock:
+                self.violation("runtime", None, f"gives {name} another value: a clock of its process")
         return {
             "imports": list(self.imports),
             "loaded": list(self.loaded),
@@ -148,6 +161,7 @@ class Watch:
     def _open(self, path: Any, _mode: Any, _flags: Any) -> None:
         text = text_of(path)
         if not (text.endswith(SOURCES) or "-packages" in text):
+            self._judge_place(text, "opens")
             return
         full = os.path.realpath(text)
         if self._may_read(full):
@@ -158,6 +172,15 @@ class Watch:
         elif self._owner(full) not in self._forbidden:
             return
         raise PermissionError(f"{full!r} can't be read in an engine's process")
+
+    def _judge_place(self, text: str, does: str) -> None:
+        """A candidate reads and lists its tree, what it was given and what it may write, and else the system alone."""
+        if not text or text.startswith(self._places):
+            return
+        full = os.path.realpath(text)
+        if not f"{full}/".startswith((*self._places, self._tree or LIBRARY)) and (who := self.asker()):
+            self.violation("read", who, f"{does} {full!r}, which is neither its own nor given to it")
+            raise PermissionError(f"{full!r} is nothing to an engine's process")
 
     def _may_read(self, full: str) -> bool:
         if owner := self._owner(full):  # before the standard library's folder, which may hold a folder of packages
@@ -177,6 +200,8 @@ class Watch:
         if "-packages" in text and not searching() and (who := self.asker()):
             self.violation("read", who, f"looks through {text!r}, a folder of installed packages")
             raise PermissionError(f"{text!r} can't be listed in an engine's process")
+        if not searching():
+            self._judge_place(text, "lists")
 
     def _dlopen(self, name: Any) -> None:
         text = text_of(name)

@@ -9,6 +9,8 @@ from ckb.audit_module import Import
 from ckb.knowledge_files import KNOWLEDGE, read_fragment
 
 FINE = {
+    "settings of libraries": "import os, torch\ntorch.backends.cuda.matmul.allow_tf32 = False\nos.environ['A'] = 'b'",
+    "attributes of its own objects": "import torch\nself.time = 1\nx = torch.ones(3)\nx[0] = 2\nstate.torch = 3",
     "what engines stand on": "import torch\nfrom safetensors import safe_open\nimport tokenizers, jinja2, numpy as np",
     "a listed operator library": "import triton\nimport triton.language as tl",
     "the standard library": "import os, re, json\nfrom pathlib import Path\nimport urllib.request",
@@ -29,6 +31,13 @@ FINE = {
     "os without programs": "import os\nos.replace(a, b)\nos.environ.get('X')\nos.getpid()",
 }
 WRONG = {
+    "a patched clock": ("import time\ntime.perf_counter = lambda: 0.0", 2, "gives time.perf_counter another value"),
+    "a patched clock by another name": ("import time as t\nt.time, x = f, 1", 2, "gives time.time another value"),
+    "a clock patched by its name": ("import time\nsetattr(time, 'sleep', f)", 2, "gives time.sleep another value"),
+    "a patched method": ("from torch import Tensor\nTensor.argmax = f", 2, "gives torch.Tensor.argmax another value"),
+    "a function taken away": ("import torch\ndel torch.allclose", 2, "gives torch.allclose another value"),
+    "a counting method": ("import torch\ntorch.Tensor.calls += 1", 2, "gives torch.Tensor.calls another value"),
+    "a module's namespace": ("import os\nos.path['join'] = f", 2, "gives os.path.join another value"),
     "a framework": ("import torch\nimport vllm", 2, "imports vllm: an inference framework"),
     "a part of a framework": ("from transformers.models.llama import x", 1, "imports transformers.models.llama: an"),
     "in a function": ("def f():\n    import sglang.srt as s", 2, "imports sglang.srt: an inference framework"),

@@ -101,7 +101,9 @@ def test_the_largest_of_few_errors_is_chance_and_that_of_all_is_not() -> None:
 def test_acceptance_lengths_grow_up_to_what_level_and_target_allow() -> None:
     facts = tiny.facts()
     lengths = Plan(Path(), facts, which="screen", seed=0).lengths
-    assert (lengths[0], lengths[-1], len(lengths)) == (3, tiny.MAX_CONTEXT - 64, 8)
+    longest_prompt = tiny.MAX_CONTEXT - facts.workload.max_new
+    assert (lengths[0], lengths[-2:], len(lengths)) == (3, [tiny.MAX_CONTEXT - 64, longest_prompt], 9)
+    assert Plan(Path(), facts, which="screen", seed=0).count([0] * longest_prompt) == facts.workload.max_new
     long = facts.workload.model_copy(update={"max_prompt": 8000, "max_new": 192})
     model = facts.model.model_copy(update={"max_positions": 4096})
     wide = facts.model_copy(update={"workload": long, "model": model})

@@ -55,6 +55,10 @@ WRONG = {
     "a source as a path": ("import pathlib; pathlib.Path('/elsewhere/a.py').read_text()", "read", "/elsewhere/a.py"),
     "a list of what is installed": (f"import os; os.listdir('{SITE}')", "read", "looks through"),
     "a walk": (f"import pathlib; list(pathlib.Path('{SITE}/torch').glob('*'))", "read", "looks through"),
+    "a file that nobody gave it": ("open('/elsewhere/answers.npz', 'rb')", "read", "opens '/elsewhere/answers.npz'"),
+    "a file beside its own folder": ("open('../../notes.txt')", "read", "neither its own nor given to it"),
+    "a folder that nobody gave it": ("import os; os.listdir('/elsewhere')", "read", "lists '/elsewhere'"),
+    "a search": ("import os, pathlib; next(os.scandir(pathlib.Path.home().parent))", "read", "lists"),
     "a shared object": ("import ctypes; ctypes.CDLL('/elsewhere/x.so')", "runtime", "/elsewhere/x.so"),
     "an interpreter through ctypes": (
         "import ctypes; ctypes.pythonapi.PyRun_SimpleString(b'import vllm')", "runtime", "looks up PyRun_SimpleString",
@@ -75,6 +79,8 @@ FINE = {
     "a source of the standard library": "import json; open(json.__file__).read()",
     "a source of an allowed library": "import numpy; open(numpy.__file__).read()",
     "its own source": "open('own.py', 'w').write('x = 1'); open('own.py').read()",
+    "its own files": "import tempfile, os; open('a.bin', 'wb').close(); os.listdir('.'); tempfile.TemporaryFile()",
+    "what the machine says of itself": "open('/proc/self/stat').read(8); open('/dev/null')",
     "a library of the system": "import ctypes; ctypes.CDLL(None); ctypes.CDLL('libc.so.6')",
     "a traceback of another package": "import pyarrow_absent"
     if False
@@ -175,8 +181,9 @@ def gate(child: Child, folder: Path) -> Finding:
         ("import os; os.write(FD, b'rubbish\\n')", "wrote to the pipe of its watch"),
         ("import os; os.dup2(os.open('/dev/null', os.O_WRONLY), FD)", "silenced its watch"),
         ("import vllm", "imports vllm, which is forbidden"),
+        ("import time; time.perf_counter = lambda: 0.0", "gives time.perf_counter another value"),
     ],
-    ids=["nothing", "rubbish", "silenced", "an import"],
+    ids=["nothing", "rubbish", "silenced", "an import", "a clock"],
 )
 def test_the_gate_fails_what_was_told_and_a_watch_that_tells_nothing(tmp_path: Path, code: str, what: str) -> None:
     driver = tmp_path / "driver.py"
