@@ -61,11 +61,14 @@ class Reply:
             held = f"{self.values[name]!r}"[:80] if name in self.values else "nothing"
             raise ChildFailure("PROTOCOL", f"its reply must hold {name!r} as {kind}; found {held}") from None
 
-    def array(self, name: str) -> Array:
-        """An array of whatever shape. Raises ChildFailure when it is missing."""
+    def array(self, name: str, shape: tuple[int, ...] | None = None) -> Array:
+        """An array, of whatever shape if none is given. Raises ChildFailure when it is missing or of another one."""
         if name not in self.arrays:
             raise ChildFailure("PROTOCOL", f"its reply holds no array {name!r}")
-        return self.arrays[name]
+        array = self.arrays[name]
+        if shape is not None and array.shape != shape:
+            raise ChildFailure("PROTOCOL", f"its array {name!r} must be {shape}; found {array.shape}")
+        return array
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,12 @@ class VerifyJob(Frozen):
     evidence_dir: str = ""
     """Where evidence files are written, named by their hash."""
 
+    @model_validator(mode="after")
+    def what_is_asked_for_can_be_judged(self) -> "VerifyJob":
+        if "L3" in self.levels and "acceptance" not in self.stages:
+            raise ValueError(f"L3 is the acceptance, which is not among the stages {', '.join(self.stages)}")
+        return self
+
 
 class EvidenceFile(Frozen):
     """One piece of evidence: a JSON file whose name is its hash."""
@@ -136,6 +142,7 @@ class Verdict(Frozen):
     stages: tuple[Stage, ...] = ()
     """Whose contracts were asked for."""
     levels: tuple[Level, ...]
+    """Those that were asked for, if it passed; else those that were reached."""
     acceptance: Literal["none"] | Acceptance
     gates: tuple[GateResult, ...] = Field(min_length=1)
     sandbox: str

@@ -1,9 +1,9 @@
 """Runs the gates on a candidate: their order, when to stop, and the record. The only place that makes a Verdict.
 
-Order: the static checks of the tree (L0), the stages from the first to the last (L2, then L1), what was imported (L0),
-acceptance (L3), and one passed check once more. A stage is run to its end, so that its implementer sees every failure;
-the next one starts only if it passed. Whatever a candidate does, it becomes a FAIL in the record; an exception that
-leaves this module is a fault of ours.
+Order: the static checks of the tree (L0), the stages from the first to the last (L2, then L1), the acceptance as the
+last of them (L3), what was imported (L0), the issue's own criteria, one passed check once more, and the user's checker.
+A stage is run to its end, so that its implementer sees every failure; the next one starts only if it passed. Whatever a
+candidate does, it becomes a FAIL in the record; an exception that leaves this module is a fault of ours.
 """
 
 import json
@@ -19,7 +19,7 @@ from gpu_actors import criteria, engine_process
 from gpu_actors.blocked import Blocked
 from gpu_actors.child import ENGINE, Child, ChildFailure
 from gpu_actors.gates import provenance
-from gpu_actors.gates.base import EVERY, Finding, Gate, Subject, failed, passed
+from gpu_actors.gates.base import EVERY, Finding, Gate, Subject, failed, passed, read
 from gpu_actors.gates.evidence import Evidence, Stated, UserChecked, checked
 from gpu_actors.gates.registry import STAGE_GATES
 from gpu_actors.jobs import EvidenceFile, GateResult, Level, Verdict, VerifyJob
@@ -62,7 +62,7 @@ class Verifier:
                 candidate=job.candidate,
                 tree=engine.tree,
                 stages=job.stages,
-                levels=tuple(level for level in job.levels if level in record.levels),
+                levels=asked(job) if record.passed else tuple(sorted(record.levels)),
                 acceptance=job.acceptance if "L3" in record.levels else "none",
                 gates=tuple(record.results),
                 sandbox=child.sandbox.isolation,
@@ -174,6 +174,13 @@ def look_at_the_watch(subject: Subject, record: Record) -> None:
         record.add(watch.id, "L0", watch.contract, finding, seconds, watch.evidence)
 
 
+def asked(job: VerifyJob) -> tuple[Level, ...]:
+    """The levels of which a verdict that passes must hold a gate: a first stage has no earlier one to regress."""
+    built = [stage for stage in job.stages if stage != "acceptance"]
+    none = {"L1": not built, "L2": len(built) < 2}
+    return tuple(level for level in job.levels if not none.get(level, False))
+
+
 def traced(job: VerifyJob) -> bool:
     """Whether the tests of every stage that builds something run: only then do idle lines say something of a tree."""
     return set(job.stages) >= set(STAGES) - {"acceptance"} and {"L1", "L2"} <= set(job.levels)
@@ -259,7 +266,7 @@ def run(subject: Subject, record: Record, gates: Iterable[Gate]) -> None:
 def check(subject: Subject, gate: Gate) -> Finding:
     """The one boundary where whatever a candidate did becomes a finding."""
     try:
-        return gate.check(subject)
+        return read(gate.check, subject)
     except ChildFailure as failure:
         return outcome(failure)
     except Blocked as short:
@@ -277,10 +284,11 @@ def undecided(short: Blocked) -> Finding:
 def run_again(subject: Subject, record: Record) -> None:
     """One passed check once more, on the same inputs: what it finds must not depend on having been asked before."""
     choices = [gate for gate in STAGE_GATES if gate.repeatable and gate.id in record.found]
+    choices = [gate for gate in choices if checked(gate.evidence, record.found[gate.id].data)]
     if not choices:
         return
     gate = choices[int(subject.draws("run_again").integers(len(choices)))]
-    subject.forget("logits")
+    subject.forget_answers()
     start = time.monotonic()
     finding = compared(gate, record.found[gate.id], check(subject, gate))
     seconds = time.monotonic() - start

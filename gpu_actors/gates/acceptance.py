@@ -140,6 +140,6 @@ def judge(
 
 
 GATES = (
-    Gate("acceptance_logits", "acceptance", "acceptance", logits, level="L3", evidence=Distances, repeatable=False),
+    Gate("acceptance_logits", "acceptance", "acceptance", logits, level="L3", evidence=Distances),
     Gate("acceptance_greedy", "acceptance", "acceptance", greedy, level="L3", evidence=Tokens, repeatable=False),
 )

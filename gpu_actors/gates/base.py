@@ -183,6 +183,10 @@ class Subject:
         """Has the next gate make it again."""
         self._made.pop(name, None)
 
+    def forget_answers(self) -> None:
+        """Has the next gate ask the candidate again, about the same inputs."""
+        self._made = {name: made for name, made in self._made.items() if name in GIVEN}
+
     def draws(self, gate: str) -> np.random.Generator:
         """The random numbers of one gate in this verdict: independent of which other gates ran."""
         return np.random.default_rng([self.job.seed, *gate.encode()])
@@ -199,6 +203,8 @@ def logits_of(reply: Reply, count: int, vocab: int) -> Array:
     return rows
 
 
+GIVEN = frozenset({"expected", "changed", "fixed_cases", "fresh_cases", "started", "in_float32"})
+"""What is asked and what is expected, and processes: nothing that a candidate answered and a gate judges."""
 EVERY = "contracts"
 """The contract of a gate that executes every contract in force of its stage, from the rows that the job carries."""
 
@@ -229,7 +235,8 @@ class Gate:
     evidence: type[Evidence] = Evidence
     """Schema of what it leaves behind beside its summary."""
     repeatable: bool = True
-    """May be run a second time to see whether the answer stays the same, to the last bit of its evidence."""
+    """May be run a second time to see whether the answer stays the same, to the last bit of its evidence. One that
+    passes without evidence has nothing to compare, and isn't."""
     applies: Callable[[Facts], bool] = lambda facts: True
     """Of which Targets it says anything; for others it isn't run."""
     prepare: Callable[[Subject], None] | None = None

@@ -4,6 +4,8 @@ Errors of logits say little where it counts: one large error in a rare token is 
 would be a catastrophe in the token that is about to be chosen.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from gpu_actors.gates.acceptance import MARGIN, tie_bands
@@ -48,10 +50,10 @@ def top1(subject: Subject) -> Finding:
 def divergence(subject: Subject) -> Finding:
     """KL(oracle || engine) is not larger than KL(oracle || reference): the upper end of the difference's interval."""
     given = answers(subject)
-    ours = np.concatenate([one.divergence for one in given])
-    theirs = np.concatenate([one.case.evaluation.divergence[one.case.samples] for one in given])
+    pairs = [(one.divergence, one.case.evaluation.divergence[one.case.samples]) for one in given]
+    ours, theirs = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
     allowed = SHARE * float(theirs.mean()) + floor(given)
-    upper = upper_bound(ours - theirs, subject.draws("divergence"))
+    upper = upper_bound([own - other for own, other in pairs], subject.draws("divergence"))
     data = {"engine": float(ours.mean()), "reference": float(theirs.mean()), "upper": upper, "allowed": allowed}
     summary = (
         f"KL(oracle || engine) {ours.mean():.3g} nats, of the {subject.reference.dtype} reference {theirs.mean():.3g}; "
@@ -66,12 +68,16 @@ def floor(given: list[Answer]) -> float:
     return 0.5 * max((FLOOR * rms(one.case.evaluation.rows)) ** 2 for one in given)
 
 
-def upper_bound(differences: Array, rng: np.random.Generator) -> float:
-    """The upper end of the one-sided bootstrap interval of a mean; positions are drawn in pairs, as differences."""
-    if len(differences) < FEWEST:
-        return float(differences.max())
-    drawn = rng.integers(len(differences), size=(RESAMPLES, len(differences)))
-    return float(np.quantile(differences[drawn].mean(1), CONFIDENCE))
+def upper_bound(differences: Sequence[Array], rng: np.random.Generator) -> float:
+    """The upper end of the one-sided bootstrap interval of the mean difference, given one array a sequence. Positions
+    of one sequence share its context and are no independent draws: sequences are drawn, and positions in each."""
+    if sum(map(len, differences)) < FEWEST:
+        return float(max(part.max() for part in differences))
+    means = []
+    for _ in range(RESAMPLES):
+        drawn = [differences[i] for i in rng.integers(len(differences), size=len(differences))]
+        means.append(np.concatenate([part[rng.integers(len(part), size=len(part))] for part in drawn]).mean())
+    return float(np.quantile(means, CONFIDENCE))
 
 
 GATES = (

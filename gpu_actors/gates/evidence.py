@@ -34,6 +34,14 @@ class Counted(Evidence):
     """How many numbers differ that should be equal."""
 
     different: int | None = None
+    digest: str = ""
+    """Of the numbers that were compared."""
+
+
+class Said(Evidence):
+    """New tokens of each request, in the order in which they were asked."""
+
+    tokens: list[list[int]] = Field(default_factory=list)
 
 
 class Text(Evidence):

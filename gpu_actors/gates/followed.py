@@ -105,13 +105,19 @@ def drawn(subject: Subject, names: list[str]) -> list[str]:
 
 
 def text(subject: Subject) -> list[int]:
-    (drawn,) = prompts.cut(subject.checkpoint, [min(LENGTH, subject.facts.workload.max_context)], subject.job.seed + 2)
+    """A piece of text, and at drawn places in it the first and the last word of the vocabulary: the ends of a table are
+    where it is cut short."""
+    length = min(LENGTH, subject.facts.workload.max_context)
+    (drawn,) = prompts.cut(subject.checkpoint, [length], subject.job.seed + 2)
+    places = subject.draws("ends of the table").permutation(length)[:2]
+    for place, word in zip(places, (0, subject.facts.model.vocab - 1), strict=False):
+        drawn[place] = word
     return drawn
 
 
 def prefilled(other: Subject, tokens: list[int]) -> Array:
     options = {"sequences": [tokens], "chunks": [], "capacity": len(tokens), "reuse": False}
-    return other.call("forward", **options).array("logits")
+    return other.call("forward", **options).array("logits", (len(tokens), other.facts.model.vocab))
 
 
 @dataclass(frozen=True)
@@ -150,7 +156,8 @@ def followed(subject: Subject, names: Sequence[str]) -> tuple[Finding, Array]:
     try:
         whole = prefilled(other, tokens)
         options = {"sequence": tokens, "prompt": prompt, "capacity": len(tokens)}
-        stepped = other.call("steps", **options).array("logits")
+        shape = len(tokens) - prompt + 1, other.facts.model.vocab
+        stepped = other.call("steps", **options).array("logits", shape)
     finally:
         if other.child.alive:
             other.drop()

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from benchmarks import prompts
 from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
 from gpu_actors.gates.compare import rms
+from gpu_actors.gates.evidence import Said
 from gpu_actors.gates.model import BOUND
 
 LONGEST_PROMPT = 128
@@ -80,10 +81,11 @@ def scheduler(subject: Subject) -> Finding:
     if wrong:
         return failed(f"{requests} requests, {waiting} may wait, {cancelled} cancelled, {failing} fails: {wrong[0]}")
     given = int(rng.integers(1, 5))
-    left = dict(reply := subject.call("leave", after=given).values)
+    reply = subject.call("leave", after=given)
+    made, told = reply.value("made", int), reply.value("given", int)
     # the token that is made while its client leaves may be finished, and the one that is begun behind it
-    if not (given < left.pop("made") <= given + 2 and left == {"given": given, "state": "cancelled"}):
-        return failed(f"cancelled after {given} tokens, while the next one is made: {reply}")
+    if not given < made <= given + 2 or told != given or reply.value("state", str) != "cancelled":
+        return failed(f"cancelled after {given} tokens, while the next one is made: {reply.values}")
     return passed(f"{requests} requests, {waiting} may wait: order, refusal, cancel and failure as agreed")
 
 
@@ -95,18 +97,19 @@ def agreement(subject: Subject) -> Finding:
     count = min(8, context // 3)
     longest = min(context - count, LONGEST_PROMPT)
     drawn = prompts.cut(subject.checkpoint, [min(3, longest), int(rng.integers(1, longest + 1))], subject.job.seed)
-    notes = []
+    notes, tokens = [], []
     for prompt in drawn:
         whole = subject.continuation(prompt, count, ignore_eos=True)
         streamed = subject.stream(prompt, count)
         if len(whole) != count or len(streamed) != count:
             return failed(f"asked for {count} tokens: generate gave {len(whole)}, stream gave {len(streamed)}")
         said = {"stream": streamed, "generate": whole} if whole != streamed else {"generate and stream": whole}
-        for name, tokens in said.items():
-            if fault := outside_the_band(subject, prompt, tokens):
+        tokens += [whole, streamed]
+        for name, found in said.items():
+            if fault := outside_the_band(subject, prompt, found):
                 return failed(f"{name} after {len(prompt)} tokens: {fault}")
         notes.append(f"{len(prompt)}+{count}: {sum(a == b for a, b in zip(whole, streamed, strict=True))} equal")
-    return passed(f"generate, stream and logits agree ({'; '.join(notes)})")
+    return passed(f"generate, stream and logits agree ({'; '.join(notes)})", tokens=tokens)
 
 
 def outside_the_band(subject: Subject, prompt: list[int], tokens: list[int]) -> str:
@@ -139,7 +142,7 @@ def batch(subject: Subject) -> Finding:
                 continue
             if fault := outside_the_band(subject, prompt, tokens):
                 return failed(f"a prompt of {len(prompt)} tokens, {len(drawn)} prompts in {order} order: {fault}")
-    return passed(f"{len(drawn)} prompts of 2 to {len(drawn[-1])} tokens in two orders")
+    return passed(f"{len(drawn)} prompts of 2 to {len(drawn[-1])} tokens in two orders", tokens=[*together, *backwards])
 
 
 def end_of_text(subject: Subject) -> Finding:
@@ -159,7 +162,8 @@ def end_of_text(subject: Subject) -> Finding:
             f"ignoring end tokens {sorted(ends)} the engine said {free}; without ignoring it must say the first {stop} "
             f"of these, it said {bounded}"
         )
-    return passed(f"{stop} of at most {count} tokens; end token {'reached' if stop < count else 'not reached'}")
+    reached = "reached" if stop < count else "not reached"
+    return passed(f"{stop} of at most {count} tokens; end token {reached}", tokens=[bounded, free])
 
 
 def refusals(subject: Subject) -> Finding:
@@ -247,8 +251,8 @@ GATES = (
     Gate("sampler", "sampler", "integration", sampler),
     Gate("scheduler", "scheduler", "integration", scheduler),
     Gate("tokenizer", "tokenizer", "integration", tokenizer),
-    Gate("agreement", "engine", "integration", agreement),
-    Gate("batch", "engine", "integration", batch),
-    Gate("end_of_text", "engine", "integration", end_of_text),
+    Gate("agreement", "engine", "integration", agreement, evidence=Said),
+    Gate("batch", "engine", "integration", batch, evidence=Said),
+    Gate("end_of_text", "engine", "integration", end_of_text, evidence=Said),
     Gate("refusals", "engine", "integration", refusals),
 )

@@ -5,8 +5,10 @@ who is asked beside it. What must not matter must not change a bit.
 import numpy as np
 
 from benchmarks import prompts
+from ckb.hashing import sha256
 from gpu_actors.child import ChildFailure
 from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
+from gpu_actors.gates.evidence import Counted, Said
 from gpu_actors.gates.integration import outside_the_band
 from gpu_actors.gates.model import texts
 
@@ -24,7 +26,8 @@ def steps(subject: Subject, poison: float) -> Array:
     prompt = int(subject.draws("repeated_steps").integers(1, max(2, len(tokens) // 2)))
     capacity = min(len(tokens) + 9, subject.facts.workload.max_context)
     options = {"layers": subject.facts.model.layers, "poison": poison}
-    return subject.call("steps", sequence=tokens, prompt=prompt, capacity=capacity, **options).array("logits")
+    reply = subject.call("steps", sequence=tokens, prompt=prompt, capacity=capacity, **options)
+    return reply.array("logits", (len(tokens) - prompt + 1, subject.facts.model.vocab))
 
 
 def plain(subject: Subject) -> Array:
@@ -33,8 +36,6 @@ def plain(subject: Subject) -> Array:
 
 def difference(first: Array, second: Array) -> str:
     """Where two arrays of logits [positions, VOCAB] differ, or nothing."""
-    if first.shape != second.shape:
-        return f"logits {first.shape} and {second.shape}"
     rows = np.flatnonzero((first != second).any(-1))
     count = int((first != second).sum())
     return f"{count:,} of {first.size:,} logits, from step {rows[0]} on" if count else ""
@@ -46,7 +47,10 @@ def step_determinism(subject: Subject) -> Finding:
     first, second = plain(subject), steps(subject, 0.0)
     if found := difference(first, second):
         return failed(f"two equal runs of step differ in {found}")
-    return passed(f"two equal runs of {len(first)} steps agree in all {first.size:,} bits of their logits")
+    digest = sha256(first.tobytes())
+    return passed(
+        f"two equal runs of {len(first)} steps agree in all {first.size:,} bits of their logits", digest=digest
+    )
 
 
 def poison(subject: Subject) -> Finding:
@@ -55,7 +59,10 @@ def poison(subject: Subject) -> Finding:
     first, second = plain(subject), steps(subject, POISON)
     if found := difference(first, second):
         return failed(f"with {POISON:g} in the cache beyond the last valid position step differs in {found}")
-    return passed(f"{len(first)} steps agree in every bit with {POISON:g} beyond the last valid position")
+    digest = sha256(second.tobytes())
+    return passed(
+        f"{len(first)} steps agree in every bit with {POISON:g} beyond the last valid position", digest=digest
+    )
 
 
 def ragged(subject: Subject) -> Finding:
@@ -87,7 +94,10 @@ def ragged(subject: Subject) -> Finding:
             if fault := outside_the_band(subject, drawn[i], tokens):
                 return failed(f"a prompt of {len(drawn[i])} tokens among {len(found)} in {name} order: {fault}")
     lengths = [len(prompt) for prompt in drawn]
-    return passed(f"prompts of {lengths} tokens, in order {order}, two of them alone, and again: equal or in the band")
+    return passed(
+        f"prompts of {lengths} tokens, in order {order}, two of them alone, and again: equal or in the band",
+        tokens=[*first, *moved, *fewer],
+    )
 
 
 def open_streams(subject: Subject) -> Finding:
@@ -99,13 +109,15 @@ def open_streams(subject: Subject) -> Finding:
     longest = min(LENGTH, subject.facts.workload.max_context - count)
     drawn = prompts.cut(subject.checkpoint, [longest, max(1, longest // 2)], int(rng.integers(1 << 30)))
     said = subject.call("side_by_side", prompts=drawn, count=count).value("said", list[list[int] | None])
-    lengths = [len(tokens) for tokens in said if tokens is not None]
-    if len(said) != len(drawn) or not lengths or set(lengths) != {count}:
+    answered = [tokens for tokens in said if tokens is not None]
+    if len(said) != len(drawn) or {len(tokens) for tokens in answered} != {count}:
         return failed(f"{len(drawn)} streams open at once, {count} tokens each: found {said}")
     for prompt, tokens in zip(drawn, said, strict=True):
         if tokens is not None and (fault := outside_the_band(subject, prompt, subject.tokens(tokens))):
             return failed(f"{len(drawn)} streams open at once, that of {len(prompt)} tokens: {fault}")
-    return passed(f"{len(lengths)} of {len(drawn)} streams open at once were answered, each by its own logits")
+    return passed(
+        f"{len(answered)} of {len(drawn)} streams open at once were answered, each by its own logits", tokens=answered
+    )
 
 
 def asked(subject: Subject, batch: list[list[int]], count: int) -> list[list[int]]:
@@ -117,10 +129,10 @@ def asked(subject: Subject, batch: list[list[int]], count: int) -> list[list[int
 
 
 MODEL = (
-    Gate("step_determinism", "model", "model", step_determinism),
-    Gate("poison", "kv-cache", "model", poison),
+    Gate("step_determinism", "model", "model", step_determinism, evidence=Counted),
+    Gate("poison", "kv-cache", "model", poison, evidence=Counted),
 )
 INTEGRATION = (
-    Gate("ragged", "engine", "integration", ragged),
-    Gate("open_streams", "engine", "integration", open_streams),
+    Gate("ragged", "engine", "integration", ragged, evidence=Said),
+    Gate("open_streams", "engine", "integration", open_streams, evidence=Said),
 )

@@ -39,7 +39,7 @@ MUTANTS = (
     loaded("k_norm of another layer", "forward", 'tensors["layers.1.k_norm"] = tensors["layers.0.k_norm"]', "qwen3"),
     loaded("the final norm is made anew", "forward", 'tensors["norm"] = torch.ones_like(tensors["norm"])'),
     loaded("one row of a matrix is zero", "forward", 'tensors["layers.2.v"][5] = 0'),
-    loaded("the last row of the table is zero", "forward", 'tensors["embedding"][-1] = 0', "qwen3"),
+    loaded("the last row of the table is zero", "changed_weights", 'tensors["embedding"][-1] = 0', "qwen3"),
     loaded("one norm weight is off by 2%", "forward", 'tensors["layers.0.input_norm"][7] *= 1.02'),
     loaded("the rows of the table are one off", "forward",
            'tensors["embedding"] = torch.roll(tensors["embedding"], 1, 0)'),
@@ -48,7 +48,7 @@ MUTANTS = (
            'checkpoint.take("lm_head.weight", VOCAB, HIDDEN)\n    return embedding'), base="qwen3"),
     wrong("the table is not the head though it should be", "forward", ("weights.py", "    return embedding",
           "    return pack(torch.randn(embedding.shape, generator=torch.Generator().manual_seed(1)))")),
-    wrong("what is missing is made anew", "broken_checkpoint", ("weights.py",
+    wrong("what is missing is made anew", "errors_model", ("weights.py",
           "        if name not in self.files or name in self.consumed:",
           "        if name not in self.files:\n            return torch.randn(shape)\n"
           "        if name not in self.files or name in self.consumed:")),

@@ -33,7 +33,7 @@ DEADLINE_S = 300.0
 AGAIN_S = 150.0
 """For a tree that has ended its process once."""
 MOST_STARTS = 4
-"""A tree that ends its process again and again is asked no further: there are 40 gates, each start takes seconds."""
+"""A tree that ends its process again and again is asked no further: each start takes seconds."""
 BENCHMARK = "benchmark"
 TIMED = Scenario(prompt_tokens=24, new_tokens=20)
 

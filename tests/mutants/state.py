@@ -45,7 +45,7 @@ MUTANTS = (
     wrong("step: the heads of a cache lie one position apart", "step",
           ("kernels.py", "const long from = h / GROUP * head_stride;",
            "const long from = h / GROUP * (head_stride - token_stride);"), base="llama native"),
-    wrong("a prefix is reused for a prompt of the same length and first token", "agreement",
+    wrong("a prefix is reused for a prompt of the same length and first token", "sentinels",
           ("engine.py", CACHE, CACHE + "\n        key = (len(prompt), prompt[0])"),
           ("engine.py", "*_, hidden = self._prefill(prompt, cache)",
            "self.kept = getattr(self, 'kept', {})\n"
@@ -58,7 +58,7 @@ MUTANTS = (
            "            self.kept[key] = (cache, hidden)")),
     wrong("one cache for all streams that are open", "open_streams",
           ("engine.py", CACHE, "self.cache = cache = getattr(self, 'cache', None) or KVCache(MAX_CONTEXT)")),
-    wrong("the cache of the last request is left when a shorter one comes", "agreement",
+    wrong("the cache of the last request is left when a shorter one comes", "ragged",
           ("engine.py", CACHE, "self.cache = getattr(self, 'cache', None) or KVCache(MAX_CONTEXT)\n"
            "        cache, self.longest = self.cache, max(getattr(self, 'longest', 0), len(prompt))"),
           ("engine.py", "self.model.step(token, cache, position)",
@@ -67,7 +67,7 @@ MUTANTS = (
            "range(len(prompt), min(len(prompt) + count - 1, MAX_CONTEXT - self.longest + len(prompt)))")),
     wrong("noise in the last bits", "determinism", ("kernels.py", "return F.linear(x, packed)",
           "return F.linear(x, packed) * (1 + 1e-6 * torch.randn(()))")),
-    wrong("every 500th product of a process is off by 1%", "forward",
+    wrong("every 500th product of a process is off by 1%", "step_determinism",
           ("kernels.py", "return F.linear(x, packed)",
            "COUNT.append(0)\n    return F.linear(x, packed) * (1.01 if len(COUNT) % 500 == 0 else 1)"),
           ("kernels.py", "def linear(", "COUNT: list[int] = []\n\n\ndef linear(")),

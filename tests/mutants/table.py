@@ -25,6 +25,7 @@ import jinja2
 import typer
 
 from ckb.hashing import sha256_json, tree_sha256
+from gpu_actors.gates.registry import STAGE_GATES
 from tests.mutants import arithmetic, cheats, loading, scheduling, serving, state, subtle
 from tests.mutants.bases import BASES
 from tests.mutants.mutant import FAMILIES, Mutant, Variant
@@ -40,13 +41,14 @@ SEEDS = (11, 12, 13, 14, 15)
 """Of the draws of five verdicts on each variant. A mutant is judged once, by the first."""
 SAID = 110
 CAUGHT = Path(__file__).with_name("caught.txt")
-"""Names of the mutants that a gate before the acceptance caught when the table was last written, one a line."""
-REFERENCE = ("acceptance_logits", "acceptance_greedy", BENCHMARK)
+"""Names of the mutants that their own gate caught when they were last judged, one a line; for gates before the
+acceptance."""
+REFERENCE = frozenset({BENCHMARK, *(gate.id for gate in STAGE_GATES if gate.stage == "acceptance")})
 """Gates that need more time than a sample has."""
 
 
 def caught() -> set[str]:
-    """Mutants that a sample may be drawn from: once caught, they must stay so."""
+    """Mutants that a sample may be drawn from: what its own gate has caught once, it must always catch."""
     return set(CAUGHT.read_text(encoding="utf-8").splitlines())
 
 
@@ -193,10 +195,19 @@ def main(
     workers: Annotated[int, typer.Option(min=1, help="Verdicts at once; an engine here computes on one core")] = 1,
     repeats: Annotated[int, typer.Option(min=0, max=len(SEEDS), help="Verdicts on each variant")] = len(SEEDS),
 ) -> None:
-    """Judge mutants and variants. Exit status 1 if a mutant passes every gate or a variant fails one."""
+    """Judge mutants and variants. The document is written once everything was judged.
+
+    Exit status 1 if a mutant passes every gate or a variant fails one, 2 for what can't be asked, 3 if the time was up
+    before everything was judged."""
     end = time.monotonic() + 60 * minutes
-    mutants = [m for m in (subtle.MUTANTS if smollm2 else MUTANTS) if re.search(only, m.name)]
-    variants = [] if smollm2 else [v for v in VARIANTS if re.search(only, v.name)]
+    try:
+        wanted = re.compile(only)
+    except re.error as error:
+        raise typer.BadParameter(f"--only is no regular expression: {only!r}: {error}") from None
+    mutants = [m for m in (subtle.MUTANTS if smollm2 else MUTANTS) if wanted.search(m.name)]
+    variants = [] if smollm2 else [v for v in VARIANTS if wanted.search(v.name)]
+    if not mutants and not variants:
+        raise typer.BadParameter(f"--only {only!r} matches none of {len(MUTANTS)} mutants and {len(VARIANTS)} variants")
     with tempfile.TemporaryDirectory(prefix="enginesmith-mutants-") as temporary:
         folder = (work or Path(temporary)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
@@ -209,12 +220,14 @@ def main(
     escaped, rejected = sum(not row.failed for row in rows.values()), sum(bool(row.failed) for row in again)
     print(f"{len(rows)} of {len(mutants)} mutants judged, {escaped} pass every gate; {len(again)} verdicts on "
           f"{len(variants)} right variants, {rejected} rejections")  # fmt: skip
-    if not smollm2 and not only:
+    if (left := len(mutants) - len(rows) + len(variants) * repeats - len(again)) > 0:
+        print(f"{left} verdicts are missing: the same command with --work {folder} goes on")
+    elif not smollm2 and not only:
         out.write_text(document(mutants, rows, variants, again), encoding="utf-8")
-        again_caught = {name for name, row in rows.items() if row.failed.keys() - set(REFERENCE)}
+        again_caught = {m.name for m in mutants if m.name in rows and m.gate in rows[m.name].failed.keys() - REFERENCE}
         names = sorted((caught() - rows.keys()) | again_caught)
         CAUGHT.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
-    sys.exit(1 if escaped or rejected else 0)
+    sys.exit(1 if escaped or rejected else 3 if left else 0)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,15 @@ import pytest
 from gpu_actors import changed_checkpoint, checkpoint, single_precision
 from gpu_actors.child import ChildFailure
 from gpu_actors.gates import blas
+from gpu_actors.gates.acceptance import MARGIN, tie_bands
 from gpu_actors.gates.cases import log_softmax
+from gpu_actors.gates.compare import ROUNDOFF, compare, rms, rounded
 from gpu_actors.gates.decode import BURSTS, STEPS, decoded, k3, pieces
-from gpu_actors.gates.distribution import upper_bound
+from gpu_actors.gates.distribution import SHARE, upper_bound
+from gpu_actors.gates.execution import BOUNDS
 from gpu_actors.gates.followed import groups
 from gpu_actors.jobs import Verdict
+from gpu_actors.reference import Evaluation
 from gpu_actors.verifier import Verifier
 from tests.unit.gpu_actors import tiny
 from tests.unit.gpu_actors.test_contract_gates import composed, facts
@@ -296,9 +300,76 @@ def test_k3_is_half_of_the_squared_error_and_never_negative() -> None:
 def test_the_bootstrap_s_upper_end_lies_above_the_mean_by_its_own_error() -> None:
     rng = np.random.default_rng(5)
     differences = rng.normal(0.0, 1.0, size=400)
-    upper = upper_bound(differences, rng)
-    assert 0.5 / 20 < upper - differences.mean() < 2.5 / 20
-    assert upper_bound(np.array([0.0, 3.0]), rng) == 3.0, "too few positions for an interval: the worst one counts"
+    upper = upper_bound(np.split(differences, 20), rng)
+    assert 0.5 / 20 < upper - differences.mean() < 3.0 / 20
+    alike = [np.full(20, value) for value in rng.normal(0.0, 1.0, size=20)]  # 400 positions, 20 independent draws
+    few = upper_bound(alike, rng) - np.concatenate(alike).mean()
+    assert few > 0.5 / 20**0.5, "positions of one sequence that agree are no evidence of their number"
+    assert upper_bound([np.array([0.0, 3.0])], rng) == 3.0, "too few positions for an interval: the worst one counts"
+
+
+def test_a_tie_band_of_the_position_alone_refuses_right_engines_and_that_of_the_sequence_hardly_any() -> None:
+    """Reference and engine have errors of the same law, which at one position are all large or all small together."""
+    rng = np.random.default_rng(12)
+    refused = {"position": 0, "sequence": 0, "wrong": 0}
+    for _ in range(200):
+        gaps = rng.uniform(0.0, 0.4, size=80)
+        reference, engine = 0.03 * np.exp(0.4 * rng.normal(size=(2, 80)))
+        largest = reference * np.abs(rng.normal(size=(384, 80))).max(0)
+        held = evaluation(largest)
+        moved = engine * (rng.normal(size=80) - rng.normal(size=80))  # the difference of two logits' errors
+        refused["position"] += int((moved - gaps > 0)[gaps > MARGIN * largest].any())
+        refused["sequence"] += int((moved - gaps > 0)[gaps > tie_bands(held)].any())
+        refused["wrong"] += int((8 * moved - gaps > 0)[gaps > tie_bands(held)].any())
+    assert refused["position"] > 5, "one sequence in twenty or more"
+    assert refused["sequence"] <= 1
+    assert refused["wrong"] > 100
+
+
+def evaluation(largest: np.ndarray[Any, Any]) -> Evaluation:
+    """Of a sequence of which nothing is known but the reference's largest errors."""
+    none = np.zeros(len(largest))
+    return Evaluation(best=none, oracle_best=none, error_max=largest, error_rms=none, top=none, second=none,
+                      following=none, divergence=none, rows=none)  # fmt: skip
+
+
+@pytest.mark.parametrize(("ratio", "allowed"), [(0.84, True), (1.0, True), (1.22, True), (2.0, False)])
+def test_the_margin_of_divergence_admits_other_orders_of_summation_and_not_twice_the_error(
+    ratio: float, allowed: bool
+) -> None:
+    """Other lawful orders have 0.84 to 1.22 times a reference's error. A margin of 10% refuses some of them."""
+    rng = np.random.default_rng(4)
+    refused = {SHARE: 0, 0.1: 0}
+    for _ in range(20):
+        ours, theirs = [], []
+        for _ in range(8):
+            exact = 3 * rng.normal(size=(16, 384))
+            spread = 0.05 * np.exp(0.3 * rng.normal(size=(16, 1)))
+            for errors, found in ((spread * ratio, ours), (spread, theirs)):
+                first, second = log_softmax(exact), log_softmax(exact + errors * rng.normal(size=exact.shape))
+                found.append((np.exp(first) * (first - second)).sum(-1))
+        upper = upper_bound([a - b for a, b in zip(ours, theirs, strict=True)], rng)
+        for share in refused:
+            refused[share] += upper > share * np.concatenate(theirs).mean()
+    assert refused[SHARE] == (0 if allowed else 20)
+    assert refused[0.1] > 2 or ratio < 1
+
+
+def test_float32_weights_that_a_bfloat16_engine_rounds_when_it_packs_them_are_no_fault() -> None:
+    """The old inputs of `linear`: float32 values in the place of those that bfloat16 holds."""
+    rng = np.random.default_rng(1)
+    weight, x = rng.normal(scale=64**-0.5, size=(48, 64)), rounded(rng.normal(size=(9, 64)), "bfloat16")
+    packed = rounded(weight, "bfloat16")
+    u = ROUNDOFF["bfloat16"]
+
+    def passes(stated: np.ndarray[Any, Any]) -> bool:
+        expected, total = x @ stated.T, np.abs(x) @ np.abs(stated).T
+        largest, spread = BOUNDS["linear"]["bfloat16"]
+        bound = 8 * 2.0**-24 * total + largest * u * np.abs(expected)
+        return compare("x", rounded(x @ packed.T, "bfloat16"), expected, bound, spread * u * rms(expected)).passed
+
+    assert not passes(weight), "a right engine"
+    assert passes(packed)
 
 
 def test_log_softmax_is_finite_and_sums_to_one() -> None:
