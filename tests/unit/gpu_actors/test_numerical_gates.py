@@ -312,7 +312,7 @@ def test_a_tie_band_of_the_position_alone_refuses_right_engines_and_that_of_the_
     """Reference and engine have errors of the same law, which at one position are all large or all small together."""
     rng = np.random.default_rng(12)
     refused = {"position": 0, "sequence": 0, "wrong": 0}
-    for _ in range(200):
+    for _ in range(1000):
         gaps = rng.uniform(0.0, 0.4, size=80)
         reference, engine = 0.03 * np.exp(0.4 * rng.normal(size=(2, 80)))
         largest = reference * np.abs(rng.normal(size=(384, 80))).max(0)
@@ -321,9 +321,9 @@ def test_a_tie_band_of_the_position_alone_refuses_right_engines_and_that_of_the_
         refused["position"] += int((moved - gaps > 0)[gaps > MARGIN * largest].any())
         refused["sequence"] += int((moved - gaps > 0)[gaps > tie_bands(held)].any())
         refused["wrong"] += int((8 * moved - gaps > 0)[gaps > tie_bands(held)].any())
-    assert refused["position"] > 5, "one sequence in twenty or more"
-    assert refused["sequence"] <= 1
-    assert refused["wrong"] > 100
+    assert refused["position"] > 30, "of a thousand"
+    assert 10 * refused["sequence"] < refused["position"]
+    assert refused["wrong"] > 900
 
 
 def evaluation(largest: np.ndarray[Any, Any]) -> Evaluation:
