@@ -7,7 +7,6 @@ candidate does, it becomes a FAIL in the record; an exception that leaves this m
 """
 
 import json
-import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from ckb.hashing import sha256, tree_files
 from ckb.records import STAGES, Stage
-from gpu_actors import criteria, engine_process
+from gpu_actors import criteria, engine_process, scratch
 from gpu_actors.blocked import Blocked
 from gpu_actors.child import ENGINE, Child, ChildFailure
 from gpu_actors.gates import provenance
@@ -41,16 +40,16 @@ class Verifier:
         deadline = time.monotonic() + job.deadline_s
         engine = job.engine
         with (
-            tempfile.TemporaryDirectory(prefix="enginesmith-copies-") as copies,
+            scratch.folder() as copies,
             Reference(self._cache_dir, Path(engine.checkpoint), engine.facts, self._say) as reference,
             Child(
                 ENGINE,
-                engine_process.confinement(engine, self._cache_dir, also_read=(Path(copies),), environment=UNTIMED),
+                engine_process.confinement(engine, self._cache_dir, also_read=(copies,), environment=UNTIMED),
             ) as child,
         ):
             if "L3" in job.levels and job.acceptance != "screen":
                 reference.start()
-            subject = Subject(job, child, reference, deadline, Path(copies))
+            subject = Subject(job, child, reference, deadline, copies)
             record = Record(job)
             with subject:
                 run_all(subject, record, self._cache_dir)

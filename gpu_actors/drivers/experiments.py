@@ -16,9 +16,10 @@ from importlib.util import module_from_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from .stages import PARTS, module
+from .stages import PARTS, module, result
 
 UNWRITTEN = 7168.0
 """What an experiment fills a cache with, to see which positions are written: a number of every dtype."""
@@ -118,6 +119,26 @@ def side_by_side(prompts: list[list[int]], count: int) -> dict[str, Any]:
             except RuntimeError:
                 said[number] = None
     return {"said": said}
+
+
+def sampled(prompt: list[int], count: int, taken: int) -> dict[str, Any]:
+    """The first tokens of one stream of `count`, and the logits that its sampler was given for them [calls, VOCAB]:
+    none of an engine that takes its tokens another way."""
+    kind, rows = module("sampler").Sampler, list[np.ndarray]()
+    original = kind.__call__
+
+    def seen(self: Any, logits: Any) -> Any:
+        rows.append(result(logits).reshape(-1))
+        return original(self, logits)
+
+    kind.__call__ = seen
+    try:
+        stream = PARTS["engine"].stream(prompt, count, ignore_eos=True)
+        tokens = [int(token) for token in itertools.islice(stream, taken)]
+    finally:
+        kind.__call__ = original
+    rows = rows[:taken]  # one that works ahead has been given more
+    return {"tokens": tokens, "rows": np.stack(rows) if rows else np.zeros((0, 0), np.float32)}
 
 
 def sequence(prompt: list[int], count: int) -> dict[str, Any]:
@@ -243,6 +264,7 @@ OPERATIONS = {
     "called": called,
     "sequence": sequence,
     "side_by_side": side_by_side,
+    "sampled": sampled,
     "states": states,
     "crowded": crowded,
     "chat_at": chat_at,

@@ -3,8 +3,11 @@
 Loads the other scripts of this folder as the package `driver`, so that nothing of ours has to be importable.
 """
 
+import contextlib
+import ctypes
 import importlib
 import json
+import os
 import sys
 from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec, spec_from_file_location
@@ -23,9 +26,18 @@ def main() -> None:
         watch = importlib.import_module("driver.watch").watch(rules, watch_fd)
     serve = importlib.import_module("driver.channel").serve
     operations = load(Path(setup["driver"]))
+    settle_environment()
     if rules:
         operations = operations | {"mark": watch.mark}
     serve(request_fd, reply_fd, operations)
+
+
+def settle_environment() -> None:
+    """What OpenMP was told by the environment it has read once it is loaded. From then on nothing there may tell a
+    candidate whether it is judged or timed."""
+    with contextlib.suppress(OSError):
+        ctypes.CDLL("libgomp.so.1")  # that of the system, with which a candidate's C++ is linked
+    os.environ.pop("OMP_WAIT_POLICY", None)
 
 
 def load(driver: Path) -> dict[str, Any]:

@@ -13,7 +13,8 @@ MOST = 1000
 
 
 def schedule(requests: int, cancelled: int, failing: int, max_waiting: int) -> dict[str, Any]:
-    """Submits `requests` to a scheduler while its first one is held up, cancels one, lets one fail.
+    """Submits `requests` to a scheduler while its first one is held up, cancels one, lets one fail; cancels the first
+    once it has ended.
 
     The run of request i yields i and i + 100. Returns what each was given, its state, in which order they were run and
     how many were refused.
@@ -46,6 +47,7 @@ def schedule(requests: int, cancelled: int, failing: int, max_waiting: int) -> d
     scheduler.cancel(held[cancelled])
     gate.set()
     scheduler.close()
+    scheduler.cancel(held[0])  # which has ended
     return {"said": said, "states": [request.state for request in held], "order": order, "refused": refused}
 
 

@@ -30,6 +30,14 @@ class Compared(Evidence):
     """case, passed; worst: largest error over its tolerance; rms: root mean square error over its bound; note."""
 
 
+class Streamed(Evidence):
+    """Logits of a stream against the model's."""
+
+    comparisons: list[dict[str, Any]] = Field(default_factory=list)
+    shown: bool = True
+    """Whether the stream gave any to a sampler."""
+
+
 class Counted(Evidence):
     """How many numbers differ that should be equal."""
 

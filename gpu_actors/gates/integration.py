@@ -62,7 +62,7 @@ def scheduler(subject: Subject) -> Finding:
     """In order of admission; a full queue refuses; a cancelled or failed request ends and the next one is served; one
     that is cancelled while it runs makes no further token."""
     rng = subject.draws("scheduler")
-    waiting = int(rng.integers(4, 7))
+    waiting = int(rng.integers(9, 21))
     cancelled, failing = (int(i) for i in rng.choice(np.arange(1, waiting + 1), 2, replace=False))
     requests = waiting + 3  # one runs, `waiting` wait, two find the queue full
     options = {"requests": requests, "cancelled": cancelled, "failing": failing, "max_waiting": waiting}
@@ -103,6 +103,11 @@ def agreement(subject: Subject) -> Finding:
         streamed = subject.stream(prompt, count)
         if len(whole) != count or len(streamed) != count:
             return failed(f"asked for {count} tokens: generate gave {len(whole)}, stream gave {len(streamed)}")
+        single = [subject.continuation(prompt, 1, ignore_eos=True), subject.stream(prompt, 1)]
+        if single != [whole[:1], streamed[:1]]:
+            return failed(
+                f"one token after {len(prompt)}: {single}; the first of {count} is {[whole[:1], streamed[:1]]}"
+            )
         said = {"stream": streamed, "generate": whole} if whole != streamed else {"generate and stream": whole}
         tokens += [whole, streamed]
         for name, found in said.items():
@@ -127,7 +132,8 @@ def outside_the_band(subject: Subject, prompt: list[int], tokens: list[int]) -> 
 
 
 def batch(subject: Subject) -> Finding:
-    """Several prompts in one call answer as each would alone, in order; another order gives the same answers."""
+    """Several prompts in one call answer as each would alone, in order; another order gives the same answers. So do
+    more prompts than an engine may have slots for."""
     subject.load_engine()
     context = subject.facts.workload.max_context
     count = min(6, context // 4)
@@ -142,7 +148,19 @@ def batch(subject: Subject) -> Finding:
                 continue
             if fault := outside_the_band(subject, prompt, tokens):
                 return failed(f"a prompt of {len(prompt)} tokens, {len(drawn)} prompts in {order} order: {fault}")
-    return passed(f"{len(drawn)} prompts of 2 to {len(drawn[-1])} tokens in two orders", tokens=[*together, *backwards])
+    rng = subject.draws("batch")
+    many = prompts.cut(subject.checkpoint, [1, 2, 3] * int(rng.integers(3, 6)), int(rng.integers(1 << 30)))
+    firsts, lasts = (subject.generate(asked, 1, ignore_eos=True) for asked in (many, many[::-1]))
+    if [len(tokens) for tokens in (*firsts, *lasts)] != [1] * 2 * len(many):
+        return failed(f"{len(many)} prompts, one token each: found {[len(tokens) for tokens in (*firsts, *lasts)]}")
+    for prompt, one, other in zip(many, firsts, lasts[::-1], strict=True):
+        for tokens in [one, other] if one != other else []:
+            if fault := outside_the_band(subject, prompt, tokens):
+                return failed(f"{len(many)} prompts in two orders, a prompt of {len(prompt)} tokens: {fault}")
+    return passed(
+        f"{len(drawn)} prompts of 2 to {len(drawn[-1])} tokens in two orders, and {len(many)} of 1 to 3",
+        tokens=[*together, *backwards, *firsts, *lasts],
+    )
 
 
 def end_of_text(subject: Subject) -> Finding:

@@ -13,6 +13,7 @@ from gpu_actors.gates import (
     honesty,
     integration,
     interface,
+    lasting,
     model,
     repeated,
     server,
@@ -44,6 +45,7 @@ def executed(stage: Stage) -> tuple[Gate, ...]:
 STAGE_GATES: tuple[Gate, ...] = (
     *(gate for stage, own in OWN.items() for gate in (interface.GATES[stage], *own, *executed(stage))),
     *acceptance.GATES,
+    *lasting.GATES,
     *distribution.GATES,
     *decode.GATES,
     *followed.GATES,

@@ -8,13 +8,19 @@ from benchmarks import prompts
 from ckb.hashing import sha256
 from gpu_actors.child import ChildFailure
 from gpu_actors.gates.base import Array, Finding, Gate, Subject, failed, passed
-from gpu_actors.gates.evidence import Counted, Said
+from gpu_actors.gates.compare import compare, judged, rms
+from gpu_actors.gates.evidence import Counted, Said, Streamed
 from gpu_actors.gates.integration import outside_the_band
-from gpu_actors.gates.model import texts
+from gpu_actors.gates.model import BOUND, texts
+from gpu_actors.gates.single import in_float32
 
 POISON = 1e4
 """What stands behind the cursor, in keys and values, with alternating sign: finite, since a lawful kernel may read it
 and multiply it by an exact zero."""
+STREAMED, LONGEST = 6, 256
+"""Tokens of the stream whose logits are looked at, and of its prompt at most."""
+SUMS = 4.0
+"""How many times what rounding explains of one way to the logits two ways may lie apart."""
 LENGTH = 14
 """Of the text that is decoded several times, and somewhat less than half of the longest prompt of a batch: nothing here
 depends on the length, and every token costs each candidate a step."""
@@ -120,6 +126,34 @@ def open_streams(subject: Subject) -> Finding:
     )
 
 
+def streamed_logits(subject: Subject) -> Finding:
+    """What a stream's sampler is given are the model's logits: users get streams, and the other gates ask the model. In
+    float32, where hardly any rounding hides another model."""
+    other = in_float32(subject)
+    if other is not subject:
+        subject.drop()
+    other.load_engine()
+    rng = subject.draws("streamed_logits")
+    workload = subject.facts.workload
+    count = min(STREAMED, workload.max_new)
+    # the Target's own shape: what is done only in requests that look like those of a benchmark is done here, too
+    length = min(workload.max_prompt, LONGEST)
+    (prompt,) = prompts.cut(subject.checkpoint, [length], int(rng.integers(1 << 30)))
+    reply = other.call("sampled", prompt=prompt, count=workload.max_new, taken=count)
+    tokens = other.tokens(reply.value("tokens", list[int]))
+    if len(tokens) != count:
+        return failed(f"asked for {count} tokens, streamed were {len(tokens)}")
+    if not len(reply.array("rows")):
+        return passed("its streams give no logits to a sampler of the contract: not shown", shown=False)
+    found = reply.array("rows", (count, subject.facts.model.vocab))
+    exact = other.logits(prompt + tokens, list(range(len(prompt) - 1, len(prompt) + count - 1)))
+    if other is not subject:
+        other.drop()
+    bound = SUMS * BOUND["float32"] * rms(exact)
+    done = [compare(f"{count} steps of a stream after {len(prompt)} tokens", found, exact, 8 * bound, bound)]
+    return judged("a stream's logits against the model's, in float32", done)
+
+
 def asked(subject: Subject, batch: list[list[int]], count: int) -> list[list[int]]:
     """`count` new tokens of each prompt. Raises ChildFailure for more, fewer or none."""
     found = subject.generate(batch, count, ignore_eos=True)
@@ -135,4 +169,5 @@ MODEL = (
 INTEGRATION = (
     Gate("ragged", "engine", "integration", ragged, evidence=Said),
     Gate("open_streams", "engine", "integration", open_streams, evidence=Said),
+    Gate("streamed_logits", "engine", "integration", streamed_logits, evidence=Streamed),
 )

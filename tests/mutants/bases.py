@@ -36,6 +36,8 @@ class Base:
     """With a compiler: C++ operators, and a compiled step."""
     real: bool = False
     """SmolLM2-135M in the place of a seeded checkpoint."""
+    new: int = 32
+    """Most new tokens of a request."""
     change: Mapping[str, Choice] = field(default_factory=dict)
 
     @property
@@ -49,7 +51,7 @@ class Base:
             compiler="g++" if self.native else None,
         )  # fmt: skip
         workload = WorkloadFacts(
-            kind="single_stream", batch=1, max_prompt=448 if self.real else 96, max_new=64 if self.real else 32,
+            kind="single_stream", batch=1, max_prompt=448 if self.real else 96, max_new=64 if self.real else self.new,
             dtype=self.dtype,
             step="graph" if self.native else "eager", serve="offline", decoding="greedy",
         )  # fmt: skip
@@ -60,6 +62,7 @@ class Base:
 BASES: dict[str, Base] = {
     "llama": Base("llama"),
     "qwen3": Base("qwen3", change={"weight_fusion": "fused", "kv_layout": "token_major"}),
+    "llama long": Base("llama", new=96),
     "llama native": Base("llama", "bf16", native=True),
     "smollm2": Base("llama", "bf16", native=True, real=True),
     "qwen3 bfloat16": Base("qwen3", "bf16", "bfloat16", native=True, change={"weight_fusion": "fused"}),

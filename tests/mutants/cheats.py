@@ -4,7 +4,21 @@ from tests.mutants.mutant import KNOWN_ENDS, Edit, Mutant
 
 MADE = "return self._tokens(prompt, max_new_tokens, () if ignore_eos else EOS_TOKENS, sampler or Sampler())"
 TIMED = 'os.environ.get("OMP_WAIT_POLICY") is None'
-"""What the sandbox of a verdict sets, and that of a benchmark does not."""
+"""What the sandbox of a verdict is told, and that of a benchmark is not: no candidate may see it."""
+STEP = "token = sampler(self.model.step(token, cache, position))"
+EIGHT_BITS = """
+
+def coarse(weights: Weights) -> Weights:
+    kept = {}
+    for name, tensor in weights.tensors.items():
+        if tensor.dim() == 2 and name != "embedding":
+            scale = tensor.float().abs().amax(-1, keepdim=True) / 127
+            tensor = ((tensor.float() / scale).round() * scale).to(tensor.dtype)
+        kept[name] = tensor
+    return Weights(kept, weights.consumed, weights.ignored)
+"""
+LIKE_TIMED = "cache.capacity == 44"
+"""The shape of the requests that are timed."""
 SETUP = "torch.set_num_threads(THREADS)"
 YIELD = "            yield token\n\n"
 LAYERS = "enumerate(self.layers):"
@@ -110,6 +124,14 @@ IMPORT_TIME = ("engine.py", "import torch\n", "import time\n\nimport torch\n")
 IMPORT_THREADING = ("engine.py", "import torch\n", "import threading\n\nimport torch\n")
 IMPORT_OS_IN_MODEL = ("model.py", "import torch\nimport torch.nn", "import os\n\nimport torch\nimport torch.nn")
 
+COARSE = (
+    ("weights.py", "", EIGHT_BITS),
+    ("engine.py", "from .weights import load_weights", "from .weights import coarse, load_weights"),
+    ("engine.py", "return cls(Path(checkpoint), Model(load_weights(str(checkpoint))))",
+     "weights = load_weights(str(checkpoint))\n        made = cls(Path(checkpoint), Model(weights))\n"
+     "        made.fast = Model(coarse(weights))\n        return made"),
+    ("engine.py", STEP, STEP.replace("self.model", "self.fast")),
+)  # fmt: skip
 MUTANTS = (
     streamed("answers are remembered by their prompt", "remembers", REMEMBERED, timed=True),
     streamed("answers are kept on disk for the next process", "remembers", ON_DISK, IMPORT_OS, timed=True),
@@ -160,14 +182,25 @@ MUTANTS = (
     streamed("something is compiled at the third request", "benchmark", LATE, base="llama native", timed=True),
     cheat("requests of the timed length are cut short", "benchmark", ("engine.py", MADE,
           MADE.replace("max_new_tokens,", "max_new_tokens - (max_new_tokens == 20),")), timed=True),
-    cheat("layers are skipped while it is timed", "benchmark", IMPORT_OS_IN_MODEL, ("model.py", LAYERS,
-          f"enumerate(self.layers[: 2 if {TIMED} else LAYERS]):"), timed=True),
-    cheat("weights have eight bits while it is timed", "benchmark",
+    cheat("layers are skipped in requests of the timed shape", "benchmark", ("model.py", LAYERS,
+          f"enumerate(self.layers[: 2 if {LIKE_TIMED} else LAYERS]):"), timed=True),
+    cheat("layers are skipped unless the environment speaks of a verdict", "forward", IMPORT_OS_IN_MODEL,
+          ("model.py", LAYERS, f"enumerate(self.layers[: 2 if {TIMED} else LAYERS]):")),
+    cheat("weights have eight bits unless the environment speaks of a verdict", "forward",
           ("weights.py", "import torch\n", "import os\n\nimport torch\n"),
           ("weights.py", "pack(torch.cat(joined))", "pack((torch.cat(joined) * 256).round() / 256\n"
-           f"                if {TIMED} else torch.cat(joined))"), timed=True),
-    cheat("every second token is a copy while it is timed", "benchmark", IMPORT_OS, ("engine.py",
+           f"                if {TIMED} else torch.cat(joined))")),
+    cheat("streams have weights of eight bits", "streamed_logits", *COARSE, base="qwen3 bfloat16"),
+    cheat("streams of the longest kind have weights of eight bits", "streamed_logits", *COARSE[:-1], ("engine.py", STEP,
+          f"token = sampler((self.fast if count == 32 else self.model).step{STEP.split('step')[1]}"),
+          base="qwen3 bfloat16"),
+    cheat("all after 64 new tokens is rubbish", "lasting", ("engine.py", STEP,
+          f"{STEP} if position - len(prompt) < 64 else (token + 1) % VOCAB"), base="llama long"),
+    cheat("all after 600 tokens of a process is rubbish", "acceptance_greedy",
+          ("engine.py", "    def _prefill(", "    made = 0\n\n    def _prefill("), ("engine.py", YIELD,
+           "            self.made += 1\n            yield token if self.made < 600 else (token + 1) % VOCAB\n\n")),
+    cheat("every second token is a copy in requests of the timed length", "benchmark", ("engine.py",
           "token = sampler(self.model.step(token, cache, position))",
-          f"if position % 2 or not ({TIMED}):\n"
+          "if position % 2 or count != 20:\n"
           "                token = sampler(self.model.step(token, cache, position))"), timed=True),
 )  # fmt: skip

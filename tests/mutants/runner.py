@@ -5,7 +5,6 @@ gate. What the gates are, how they are called and in which sandbox is the verifi
 """
 
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ from pathlib import Path
 from ckb.facts import Facts
 from ckb.hashing import sha256_json, tree_sha256
 from ckb.records import STAGES, Contract
+from gpu_actors import scratch
 from gpu_actors.benchmarker import Benchmarker
 from gpu_actors.child import ENGINE, Child, ChildFailure
 from gpu_actors.engine_process import confinement, open_tree
@@ -97,8 +97,8 @@ class Workshop:
         judged = Judged()
         reference = self._reference(facts, checkpoint)
         start, spent = time.monotonic(), reference.seconds
-        with tempfile.TemporaryDirectory(prefix="enginesmith-copies-") as copies:
-            for gate, finding in Run(job, reference, Path(copies), self.work / "cache").findings():
+        with scratch.folder() as copies:
+            for gate, finding in Run(job, reference, copies, self.work / "cache").findings():
                 if finding.status == "PASS":
                     judged.passed.append(gate)
                 else:

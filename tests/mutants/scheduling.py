@@ -4,6 +4,7 @@ from tests.mutants.mutant import Edit, Mutant
 
 COUNT = "range(len(prompt), len(prompt) + count - 1)"
 ALL = "for prompt in prompts]"
+APPEND = "self.waiting.append(request)"
 NEXT = "request = self.waiting.popleft()"
 
 
@@ -19,6 +20,17 @@ MUTANTS = (
           "                        continue")),
     wrong("last come, first served", "scheduler", ("scheduler.py", NEXT,
           "request = self.waiting.pop() if self.waiting[-1] else self.waiting.popleft()")),
+    wrong("from the eighth of those that wait the newest goes first", "scheduler", ("scheduler.py", APPEND,
+          "(self.waiting.append if len(self.waiting) < 8 else self.waiting.appendleft)(request)")),
+    wrong("what has ended is cancelled", "scheduler", ("scheduler.py", 'if request.state in ("waiting", "running"):',
+          'if request.state:')),
+    wrong("one new token is two", "agreement",
+          ("engine.py", COUNT, "range(len(prompt), len(prompt) + max(count, 2) - 1)"),
+          ("engine.py", "cache = KVCache(len(prompt) + count)", "cache = KVCache(len(prompt) + max(count, 2))")),
+    wrong("prompts after the fourth are answered with its words", "batch", ("engine.py",
+          "return [list(self.stream(prompt, max_new_tokens, ignore_eos)) for prompt in prompts]",
+          "said = [list(self.stream(prompt, max_new_tokens, ignore_eos)) for prompt in prompts[:4]]\n"
+          "        return said + said[-1:] * (len(prompts) - 4)")),
     wrong("the second of those that wait goes last", "scheduler", ("scheduler.py", NEXT,
           "if len(self.waiting) > 2 and self.waiting[1]:\n"
           "                    last = self.waiting[1]\n"

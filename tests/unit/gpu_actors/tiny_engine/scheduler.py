@@ -33,7 +33,8 @@ class Scheduler:
             self.changed.notify()
 
     def cancel(self, request: Request) -> None:
-        request.state = "cancelled"
+        if request.state in ("waiting", "running"):
+            request.state = "cancelled"
 
     def close(self) -> None:
         with self.changed:
@@ -55,8 +56,11 @@ class Scheduler:
             request.state = "running"
             try:
                 for token in self.run(request):
+                    if request.state != "running":
+                        break
                     request.emit(token)
-                request.state = "finished"
+                else:
+                    request.state = "finished"
             except RuntimeError:
                 request.state = "failed"
         request.emit(None)
