@@ -6,6 +6,7 @@ and its number in the variable need not be that of its file. Everything here goe
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ def visible(library: Any = None) -> tuple[Gpu, ...] | None:
 def _visible(nvml: Any) -> tuple[Gpu, ...]:
     spelled = os.environ.get(VARIABLE)
     try:
-        handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+        handles = _handles(nvml)
         if spelled is None:
             found = tuple(_gpu(nvml, handle) for handle in handles)
         else:
@@ -70,6 +71,16 @@ def _visible(nvml: Any) -> tuple[Gpu, ...]:
         raise UserError(f"NVML can't tell which devices {VARIABLE}={spelled or ''} means: {error}") from None
     if not found:
         raise UserError(f"no NVIDIA device is visible: {len(handles)} there, {VARIABLE} is {spelled!r}")
+    return found
+
+
+def _handles(nvml: Any) -> list[Any]:
+    """The devices that this process may open: NVML counts the others too (a cluster's control groups leave some out),
+    and CUDA does not, so neither do the numbers of the variable."""
+    found = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        with suppress(nvml.NVMLError):
+            found.append(nvml.nvmlDeviceGetHandleByIndex(index))
     return found
 
 

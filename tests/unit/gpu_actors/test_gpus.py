@@ -25,8 +25,8 @@ class Library:
     class NVMLError(Exception):
         pass
 
-    def __init__(self, present: bool = True, count: int = 4, names: tuple[str, ...] = ("H200",)):
-        self.present, self.count, self.names = present, count, names
+    def __init__(self, present: bool = True, count: int = 4, names: tuple[str, ...] = ("H200",), denied: int = -1):
+        self.present, self.count, self.names, self.denied = present, count, names, denied
         self.open = 0
 
     def nvmlInit(self) -> None:
@@ -41,6 +41,8 @@ class Library:
         return self.count
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        if index == self.denied:
+            raise self.NVMLError("Insufficient Permissions")
         return index
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
@@ -102,6 +104,12 @@ def test_several_devices_a_slice_and_all_devices_are_each_passed_whole(
     assert visible(Library()) == (Gpu(uuid="GPU-b2", minor=1, visible_as=SLICE),)
     monkeypatch.delenv(VARIABLE)
     assert given(Library()) == ([*EVERYONE_S, "nvidia0", "nvidia1", "nvidia2", "nvidia3"], {VARIABLE: ",".join(UUIDS)})
+
+
+def test_numbers_count_the_devices_that_this_process_may_open(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "0")
+    assert given(Library(denied=0)) == ([*EVERYONE_S, "nvidia2"], {VARIABLE: "GPU-c1"})
+    assert physical_devices("cuda", Library(denied=0)) == ("cuda-GPU-c1",)
 
 
 @pytest.mark.parametrize(
