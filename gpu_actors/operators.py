@@ -120,18 +120,19 @@ class Workshop:
             self._child.close()
         self._child = None
 
+    @property
+    def confinement(self) -> Confinement:
+        return Confinement(
+            mode=self._rules.mode,
+            memory_bytes=self._rules.memory_bytes or processes.memory_bytes() // 2,
+            devices=self._given.devices,
+            environment=self._given.environment,
+            operators=tuple(module for module, _ in PACKAGES.values()),
+        )
+
     def child(self) -> Child:
         if self._child is None:
-            memory = self._rules.memory_bytes or processes.memory_bytes() // 2
-            listed = tuple(module for module, _ in PACKAGES.values())
-            confinement = Confinement(
-                mode=self._rules.mode,
-                memory_bytes=memory,
-                devices=self._given.devices,
-                environment=self._given.environment,
-                operators=listed,
-            )
-            self._child = Child(DRIVER, confinement)
+            self._child = Child(DRIVER, self.confinement)
         return self._child
 
 

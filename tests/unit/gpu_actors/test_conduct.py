@@ -1,5 +1,7 @@
 """Arms that are wrong for how they behave while they are timed, and what is recorded of machine and devices."""
 
+import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,9 +9,13 @@ import pytest
 
 from ckb.errors import UserError
 from ckb.facts import Facts
+from gpu_actors.child import ENGINE, Child
+from gpu_actors.conduct import Conduct, now_us
 from gpu_actors.device import Device
 from gpu_actors.jobs import Arm, Benchmark, BenchmarkJob, Scenario
 from gpu_actors.nvml import Nvml
+from gpu_actors.sandbox import Confinement
+from gpu_actors.telemetry import Telemetry
 from gpu_actors.usage import DeviceUse, Sample, Usage, too_idle, too_small, unseen
 from tests.unit.gpu_actors import tiny
 from tests.unit.gpu_actors.test_honesty import LATER, LOADS
@@ -230,6 +236,44 @@ class Library:
 
     def nvmlDeviceGetUtilizationRates(self, _: object) -> Any:
         return SimpleNamespace(gpu=87)
+
+
+class Sampling(Library):
+    """Samples the device every millisecond, always at rest, and knows it by a UUID."""
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 1
+
+    def nvmlDeviceGetUUID(self, _: object) -> str:
+        return "GPU-5f"
+
+    def nvmlDeviceGetMinorNumber(self, _: object) -> int:
+        return 0
+
+    def nvmlDeviceGetSamples(self, _: object, kind: int, after_us: int) -> tuple[int, list[Any]]:
+        moments = range(now_us() - 2_000_000, now_us(), 1000)
+        return 1, [SimpleNamespace(timeStamp=at, sampleValue=Value(0)) for at in moments]
+
+
+def test_the_samples_of_a_request_are_those_from_its_beginning_to_its_last_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Sampling({}))  # type: ignore[arg-type]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with Telemetry("cuda") as telemetry, Child(ENGINE, Confinement()) as child:
+        conduct = Conduct(child, telemetry, child, time.monotonic())
+        conduct.begins()
+        conduct.ends()
+        assert len(conduct.not_judged(on_gpu(tiny.facts()))) == 1, "a request of no time"
+        start = time.perf_counter()
+        conduct.begins()
+        time.sleep(0.1)
+        took_ms = 1000 * (time.perf_counter() - start)
+        conduct.ends()
+        found = conduct.samples[-1].utilisation["cuda-GPU-5f"]
+        assert 80 < len(found) < took_ms + 40, "what came after it is left out, and it rests for 80 ms"
+        assert conduct.not_judged(on_gpu(tiny.facts())) == ()
+        assert too_idle(conduct.usage, on_gpu(tiny.facts())).startswith("cuda-GPU-5f was at rest: utilisation 0%")
 
 
 def test_a_device_tells_clocks_temperature_power_and_why_it_is_held_down() -> None:

@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -177,8 +176,7 @@ def test_whoever_runs_a_candidate_or_a_library_on_a_device_passes_what_is_leased
     assert rules.environment.keys() >= {VARIABLE, "X", "TRITON_CACHE_DIR"}
     assert rules.environment[VARIABLE] == "GPU-c1"
     with Workshop(platform, STANDARD) as shop:
-        held: Any = shop._given
-        assert held.devices == wanted
+        assert (shop.confinement.devices, shop.confinement.environment) == (wanted, {VARIABLE: "GPU-c1"})
     on_cpu = confinement(tiny.engine_job(tree, tmp_path), tmp_path / "cache")
     assert (on_cpu.devices, VARIABLE in on_cpu.environment) == ((), False)
 
