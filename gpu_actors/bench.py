@@ -80,7 +80,9 @@ def summary_table(benchmark: Benchmark, facts: Facts) -> Table:
     """Mean, median and deviation of each time, by scenario and arm; the engine's decode speed over each baseline's
     with its interval. What an arm did otherwise than the engine stands under its name."""
     title = f"{facts.workload.dtype}, {benchmark.repeats} repeats after {benchmark.warmup} warm-up, {benchmark.device}"
-    table = Table(title=title, caption=f"prompts: {benchmark.prompts}; times in ms: mean / median / sd")
+    caption = f"prompts: {benchmark.prompts}; times in ms: mean / median / sd"
+    unheld = "".join(f"\nheld to no floor of memory: {why}" for why in benchmark.no_floor)
+    table = Table(title=title, caption=caption + unheld)
     headings = ("TTFT", "TPOT", "latency", "decode tok/s", "of read bandwidth", "engine's speed over it")
     for heading in ("prompt + new", "arm", *headings):
         table.add_column(heading, justify="left" if heading == "arm" else "right")
@@ -98,6 +100,8 @@ def summary_table(benchmark: Benchmark, facts: Facts) -> Table:
         table.add_section()
     for result in benchmark.arms:
         table.add_row("", result.arm, f"peak memory {memory(result)}", f"ready in {startup(result)}")
+        for why in result.not_judged:
+            table.add_row("", result.arm, why)
     return table
 
 

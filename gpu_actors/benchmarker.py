@@ -23,7 +23,7 @@ from gpu_actors.child import Child, ChildFailure, Event
 from gpu_actors.conduct import Conduct
 from gpu_actors.entrants import Entrant
 from gpu_actors.jobs import Arm, Benchmark, BenchmarkJob, Row, Scenario, UserRow
-from gpu_actors.machine import FOREIGN_LIMIT, Ceiling, ForeignLoad, too_fast
+from gpu_actors.machine import FOREIGN_LIMIT, Ceiling, ForeignLoad, Reads, no_floor, too_fast
 from gpu_actors.telemetry import Conditions, Telemetry
 from gpu_actors.user_rows import UserRounds
 
@@ -50,9 +50,12 @@ class Benchmarker:
         self._start_s = time.monotonic()
         self._telemetry = Telemetry(job.facts.platform.accelerator)
         self._conditions: list[Conditions] = []
+        self._ours: list[int] = []
+        """Processes of ours beside the arms' that may have the device open."""
 
     def run(self) -> Benchmark:
-        with self._telemetry, Ceiling(self.job.facts.platform.cores) as ceiling:
+        with self._telemetry, Ceiling(self.job.facts.platform) as ceiling:
+            self._ours.append(ceiling.pid)
             try:
                 self._note_conditions()
                 self._enter(ceiling)
@@ -69,13 +72,14 @@ class Benchmarker:
                 for entrant in self._entrants:
                     entrant.runner.child.close()
             ceiling.measure()
-        rows = self._judged(ceiling.gb_s)
+        rows = self._judged(ceiling.reads)
         user_rows = self._run_user_benchmark()
         return Benchmark(
             rows=rows,
             arms=tuple(entrant.result() for entrant in self._entrants),
             user_rows=user_rows,
-            read_gb_s=ceiling.gb_s,
+            read_gb_s=ceiling.reads.gb_s,
+            no_floor=self._without_floor(ceiling.reads),
             repeats=self.job.repeats,
             warmup=self.job.warmup,
             prompts=f"{prompts.DESCRIPTION}; end tokens ignored",
@@ -106,15 +110,21 @@ class Benchmarker:
 
     def _enter(self, ceiling: Ceiling) -> None:
         """Starts every arm and loads it. Where the time of that is not asked for they all start at once: importing
-        torch keeps one core busy for seconds. The ceiling waits until they have."""
+        torch keeps one core busy for seconds. A processor's ceiling waits until they have; a device's comes before
+        they take its memory."""
         if self.job.startup:
             ceiling.measure()
             for arm in self.job.arms:
                 self._load(self._start(arm), timed=True)
             return
-        for entrant in [self._start(arm) for arm in self.job.arms]:
+        entrants = [self._start(arm) for arm in self.job.arms]
+        on_device = self.job.facts.platform.accelerator != "cpu"
+        if on_device:
+            ceiling.measure()
+        for entrant in entrants:
             self._load(entrant, timed=False)
-        ceiling.measure()
+        if not on_device:
+            ceiling.measure()
 
     def _start(self, arm: Arm) -> Entrant:
         runner, engine = runner_of(arm, self.job, self._cache_dir), arm.engine is not None
@@ -237,20 +247,28 @@ class Benchmarker:
         )
 
     def _strangers(self) -> str:
-        return self._telemetry.strangers(e.runner.child.sandbox.pid for e in self._entrants if e.runner.child.alive)
+        arms = [e.runner.child.sandbox.pid for e in self._entrants if e.runner.child.alive]
+        return self._telemetry.strangers([*arms, *self._ours])
 
     def _is_token(self, token: Any) -> bool:
         return isinstance(token, int) and 0 <= token < self.job.facts.model.vocab
 
-    def _judged(self, ceiling_gb_s: float) -> tuple[Row, ...]:
+    def _without_floor(self, reads: Reads) -> tuple[str, ...]:
+        """What `_judged` holds to no floor, and why."""
+        scenarios = [(s.prompt_tokens, s.new_tokens) for s in self.job.scenarios]
+        why = {f"{p} + {n} tokens": no_floor(p, n, self.job.facts, reads) for p, n in scenarios}
+        elsewhere = [entrant.name for entrant in self._entrants if not entrant.runner.local]
+        return (
+            *(f"{what}: {reason}" for what, reason in why.items() if reason),
+            *(f"{name}: it computes on another machine" for name in elsewhere),
+        )
+
+    def _judged(self, reads: Reads) -> tuple[Row, ...]:
         """The rows, void where their arm turned out wrong; one that is faster than memory allows makes it so."""
         for row in self._rows:
             entrant = next(e for e in self._entrants if e.name == row.arm)
-            if (
-                entrant.status == "OK"
-                and entrant.runner.local
-                and (reason := too_fast(row, self.job.facts, ceiling_gb_s))
-            ):
+            asked = entrant.status == "OK" and entrant.runner.local
+            if asked and (reason := too_fast(row, self.job.facts, reads)):
                 entrant.status, entrant.detail = "WRONG", reason
         wrong = {entrant.name: entrant.detail for entrant in self._entrants if entrant.status == "WRONG"}
         return tuple(

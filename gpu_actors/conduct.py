@@ -15,7 +15,7 @@ from gpu_actors.gates.honesty import IDLES_MS, REST_S, RESTS_MS, RESTS_SHARE, SE
 from gpu_actors.observed import Built, cpu_ns
 from gpu_actors.server_process import Process
 from gpu_actors.telemetry import Telemetry
-from gpu_actors.usage import DeviceUse, Sample, Usage, too_idle, too_small
+from gpu_actors.usage import DeviceUse, Sample, Usage, too_idle, too_small, unseen
 
 SPIN_S = 0.03
 """How long after the last token the watch begins: threads of OpenMP spin for up to 17 ms before they sleep, which is no
@@ -48,6 +48,7 @@ class Conduct:
     _rested: int | None = None
     _start: int = 0
     _start_at: int = 0
+    _start_us: int = 0
     _warm: Built | None = None
 
     @property
@@ -64,13 +65,13 @@ class Conduct:
 
     def begins(self) -> None:
         """Call right before a request."""
-        self._start, self._start_at = self._cpu, time.perf_counter_ns()
+        self._start, self._start_at, self._start_us = self._cpu, time.perf_counter_ns(), now_us()
         if self._rested is not None:
             self.idle_ms.append((self._start - self._rested) / 1e6)
 
     def ends(self) -> None:
         """Call right after the last token, when the clock has stopped: watches the arm rest. Raises ChildFailure."""
-        last, took = self._cpu, time.perf_counter_ns() - self._start_at
+        last, took, end_us = self._cpu, time.perf_counter_ns() - self._start_at, now_us()
         spent = last - self._start
         self._sample(spent / max(1, took))
         if self.engine:
@@ -82,6 +83,9 @@ class Conduct:
         time.sleep(REST_S)
         self._rested = self._cpu
         self.after_ms.append(max(0.0, (self._rested - still) / 1e6 - RESTS_SHARE * spent / 1e6))
+        # only now: the driver takes its time until a period's sample can be read
+        utilisation = self.telemetry.utilisation(self._start_us, end_us)
+        self.samples[-1] = self.samples[-1].model_copy(update={"utilisation": utilisation})
 
     def _sample(self, processors: float) -> None:
         pid = self.process.sandbox.pid
@@ -124,6 +128,15 @@ class Conduct:
             return f"{left:.1f} ms of processor time between two requests (at most {IDLES_MS:.0f})"
         return too_idle(self.usage, facts) or too_small(self.usage, facts, tokens)
 
+    def not_judged(self, facts: Facts) -> tuple[str, ...]:
+        """What `fault` had too little to judge by, in words."""
+        return unseen(self.usage, facts) if self.engine else ()
+
     @property
     def usage(self) -> Usage:
         return Usage(samples=tuple(self.samples), peak_rss_bytes=self.process.sandbox.peak_rss_bytes)
+
+
+def now_us() -> int:
+    """Microseconds since 1970, the time that NVML's samples carry."""
+    return time.time_ns() // 1000

@@ -43,7 +43,7 @@ class Confinement:
     cpu_seconds: int = 3600
     """Of each of its processes."""
     devices: tuple[str, ...] = ()
-    """Device files that are passed through, as glob patterns: /dev/nvidia*."""
+    """Device files that are passed through, as glob patterns; gpus.grant tells those of the leased devices."""
     without: frozenset[Layer] = frozenset()
     """Layers that are left out although they work here: to see what the others contain. One of layers.NEEDED among
     them, and nothing runs."""

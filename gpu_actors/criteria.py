@@ -53,6 +53,8 @@ def told(subject: Subject, command: str, cache_dir: Path) -> tuple[dict[str, flo
         return changed(subject.tree_dir, Path(subject.job.base_dir)), ""
     if command == PROFILE:
         found = profile(subject.job.engine, cache_dir)
+        if found.failure:
+            return {}, found.failure
         return {"step_ms": found.step_ms, **{f"share.{part}": share for part, share in found.shares.items()}}, ""
     if (left := subject.seconds_left) < COMMAND_S:
         raise Blocked(f"{command!r}", Shortage(asked=COMMAND_S, available=max(0.0, left), unit="seconds"))

@@ -9,7 +9,6 @@ from gpu_actors.benchmarker import Benchmarker
 from gpu_actors.child import ChildFailure
 from gpu_actors.jobs import Benchmark, BenchmarkJob, EngineJob, Profile, Verdict, VerifyJob
 from gpu_actors.lease import FOLDER, Lease, physical_devices
-from gpu_actors.machine import Ceiling
 from gpu_actors.meter import Meter, Share
 from gpu_actors.profiler import profile
 from gpu_actors.verifier import Verifier
@@ -52,12 +51,6 @@ class Device:
             except ChildFailure as failure:
                 found = Profile(shares={}, step_ms=0.0, failure=f"{failure.kind}: {failure}"[:500])
         return found.model_copy(update={"device_seconds": share.seconds})
-
-    def ceiling(self, threads: int) -> float:
-        """Best streaming read of the device's memory, GB/s."""
-        with self._holding(exclusive=True), Ceiling(threads) as ceiling:
-            ceiling.measure()
-            return ceiling.gb_s
 
     @contextmanager
     def _holding(self, *, exclusive: bool) -> Iterator[Share]:

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from gpu_actors.child import Child
 from gpu_actors.confinement import DISK_BYTES, Confinement
+from gpu_actors.gpus import grant
 from gpu_actors.jobs import EngineJob
 
 
@@ -16,19 +17,21 @@ def confinement(
     also_read: tuple[Path, ...] = (),
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Confinement:
-    """Its kernel cache is its own: no tree can leave something there for another."""
+    """Its kernel cache is its own: no tree can leave something there for another. Raises UserError where it is not
+    known which device files are those of the leased devices."""
     kernels = cache_dir / "kernels" / engine.tree
     kernels.mkdir(parents=True, exist_ok=True)
-    cuda = engine.facts.platform.accelerator == "cuda"
+    given = grant(engine.facts.platform.accelerator)
+    caches = {"XDG_CACHE_HOME": str(kernels), "TRITON_CACHE_DIR": str(kernels / "triton")}
     return Confinement(
         mode=engine.sandbox,
         read=(Path(engine.tree_dir), *also_read),
         data=(Path(engine.checkpoint),),
         write=(kernels,),
         operators=engine.operators,
-        environment={"XDG_CACHE_HOME": str(kernels), "TRITON_CACHE_DIR": str(kernels / "triton"), **environment},
+        environment={**given.environment, **caches, **environment},
         memory_bytes=engine.max_memory_bytes,
-        devices=("/dev/nvidia*",) if cuda else (),
+        devices=given.devices,
         disk_bytes=engine.max_disk_bytes or DISK_BYTES,
     )
 

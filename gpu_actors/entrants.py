@@ -27,6 +27,7 @@ class Entrant:
     said: list[tuple[int, list[int], list[int]]] = field(default_factory=list)
     """Group, prompt and tokens of each generation of the right length."""
     violations: tuple[Violation, ...] = ()
+    not_judged: tuple[str, ...] = ()
 
     def look_at_the_watch(self) -> None:
         """An engine that behaved in its gates may try while it is timed what it must not."""
@@ -38,6 +39,7 @@ class Entrant:
 
     def look_at_its_conduct(self, facts: Facts, tokens: int) -> None:
         """`tokens`: of the longest sequence that was timed."""
+        self.not_judged = self.conduct.not_judged(facts)
         if self.status == "OK" and (fault := self.conduct.fault(facts, tokens)):
             self.status, self.detail = "WRONG", fault
 
@@ -53,6 +55,7 @@ class Entrant:
             load_s=self.load_s,
             peak_rss_bytes=self.runner.child.sandbox.peak_rss_bytes,
             violations=self.violations,
+            not_judged=self.not_judged,
             setting=self.runner.setting,
             usage=self.conduct.usage,
         )

@@ -281,6 +281,8 @@ class ArmResult(Frozen):
     """Largest sum of the process tree's resident sets, load included."""
     violations: tuple[Violation, ...] = ()
     """What the arm's process tried that no engine may."""
+    not_judged: tuple[str, ...] = ()
+    """What too little was seen of to hold it against the arm or for it, in words."""
     setting: Setting | None = None
     """Version, flags, dtype, parallelism and graph state, and what this arm can't give; None in records of before."""
     usage: Usage = Usage()
@@ -295,7 +297,10 @@ class Benchmark(Frozen):
     user_rows: tuple[UserRow, ...] = ()
     """Empty when the user brought no benchmark along."""
     read_gb_s: float
-    """Best streaming read of main memory measured in this run, all threads."""
+    """Best streaming read measured in this run, of the memory that is timed: main memory with all threads, or that of
+    the devices together."""
+    no_floor: tuple[str, ...] = ()
+    """Scenarios and arms that were held to no floor of memory, and why; in records of before nobody said."""
     repeats: int
     """That decide."""
     shown: int = 0
@@ -341,5 +346,9 @@ class Profile(Frozen):
     step_ms: float
     failure: str = ""
     """How the engine failed under the profiler, or empty."""
+    read_gb_s: float = 0.0
+    """Best streaming read of the memory that is timed, measured after it; 0 where there was nothing to compare."""
+    no_floor: str = ""
+    """Why the step was held to no floor of memory, or empty."""
     device_seconds: float = 0.0
     """Time for which the device was held, of what several held at once an equal part; waiting for it is not in it."""

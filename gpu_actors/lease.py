@@ -10,8 +10,10 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ckb.errors import UserError
+from gpu_actors.gpus import VARIABLE, visible
 from gpu_actors.say import Say, silent
 
 FOLDER = Path("/tmp/enginesmith-leases")
@@ -19,12 +21,16 @@ FOLDER = Path("/tmp/enginesmith-leases")
 POLL_S = 0.2
 
 
-def physical_devices(accelerator: str) -> tuple[str, ...]:
-    """Names of the devices that this process may use: the CPU is one device, a GPU one each."""
+def physical_devices(accelerator: str, library: Any = None) -> tuple[str, ...]:
+    """Names of the devices that this process may use, in the order in which everyone locks them: the CPU is one
+    device, a GPU one each, by its UUID. Without NVML a GPU goes by its spelling. `library`: as for gpus.visible."""
     if accelerator == "cpu":
         return ("cpu",)
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
-    return tuple(f"{accelerator}-{index.strip()}" for index in sorted(visible.split(",")))
+    gpus = visible(library)
+    if gpus is None:
+        spelled = os.environ.get(VARIABLE, "0").split(",")
+        return tuple(f"{accelerator}-{entry.strip()}" for entry in sorted(spelled))
+    return tuple(sorted({f"{accelerator}-{gpu.uuid}" for gpu in gpus}))
 
 
 class Lease:

@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Callable, Iterable
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,12 @@ REASONS = {
     0x20: "thermal (software)", 0x40: "thermal (hardware)", 0x80: "power brake", 0x100: "display clocks",
 }  # fmt: skip
 """Bits of the reasons for which clocks are held down (nvmlClocksEventReasons; 0x1 says that the device idles)."""
+
+
+BEFORE_US = 5_000_000
+"""How long before a stretch of time its samples are asked for: where a period began, the sample before it tells."""
+NUMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""Fields of a sample's value by its type (nvmlValueType_t)."""
 
 
 class DeviceState(Frozen):
@@ -91,6 +99,22 @@ class Nvml:
         found = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
         return {int(process.pid): int(process.usedGpuMemory or 0) for process in found}
 
+    def utilisation(self, start_us: int, end_us: int) -> dict[str, tuple[float, ...]]:
+        """Device -> the driver's own samples of how busy it was, 0 to 1, of the sampling periods that lie wholly
+        between two moments, microseconds since 1970: what a device did before or after says nothing. Few or none for a
+        short time, and none where the driver keeps none."""
+        return {device: self._samples(handle, start_us, end_us) for device, handle in self._handles.items()}
+
+    def _samples(self, handle: Any, start_us: int, end_us: int) -> tuple[float, ...]:
+        nvml = self._nvml
+        try:
+            kind, found = nvml.nvmlDeviceGetSamples(handle, nvml.NVML_GPU_UTILIZATION_SAMPLES, start_us - BEFORE_US)
+        except nvml.NVMLError:
+            return ()
+        told = sorted((int(s.timeStamp), getattr(s.sampleValue, NUMBERS[kind]) / 100) for s in found)
+        periods = pairwise(told)
+        return tuple(busy for (began, _), (ended, busy) in periods if start_us <= began and ended <= end_us)
+
     def held_bytes(self, pid: int) -> dict[str, int | None]:
         """Bytes that the tree of `pid` holds, by device; None where the driver doesn't name processes as we do (their
         numbers are the host's in a container)."""
@@ -129,3 +153,19 @@ def uses_a_device(pid: int) -> bool:
     except OSError:
         return False
     return any(link.startswith("/dev/nvidia") and link[11:].isdigit() for link in links)
+
+
+@cache
+def driver_version() -> str:
+    """Of the NVIDIA driver, "none" without one."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return "none"
+    try:
+        found = pynvml.nvmlSystemGetDriverVersion()
+        return found.decode() if isinstance(found, bytes) else str(found)
+    finally:
+        pynvml.nvmlShutdown()

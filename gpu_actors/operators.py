@@ -24,8 +24,10 @@ from ckb.operators import CPP
 from ckb.schemas.platforms import Measurement, OperatorState, TriedOperator
 from gpu_actors import processes
 from gpu_actors.child import DRIVERS, Child, ChildFailure
+from gpu_actors.gpus import grant
 from gpu_actors.lease import Lease, physical_devices
 from gpu_actors.machine import ForeignLoad
+from gpu_actors.nvml import driver_version
 from gpu_actors.operators_cache import Cache
 from gpu_actors.operators_inputs import Problem, attention, product
 from gpu_actors.readable import site_folders
@@ -103,7 +105,7 @@ class Workshop:
     nobody knows what the last one has left behind. A context manager."""
 
     def __init__(self, platform: PlatformFacts, rules: Rules):
-        self._devices = ("/dev/nvidia*",) if platform.accelerator == "cuda" else ()
+        self._given = grant(platform.accelerator)
         self._rules = rules
         self._child: Child | None = None
 
@@ -118,14 +120,19 @@ class Workshop:
             self._child.close()
         self._child = None
 
+    @property
+    def confinement(self) -> Confinement:
+        return Confinement(
+            mode=self._rules.mode,
+            memory_bytes=self._rules.memory_bytes or processes.memory_bytes() // 2,
+            devices=self._given.devices,
+            environment=self._given.environment,
+            operators=tuple(module for module, _ in PACKAGES.values()),
+        )
+
     def child(self) -> Child:
         if self._child is None:
-            memory = self._rules.memory_bytes or processes.memory_bytes() // 2
-            listed = tuple(module for module, _ in PACKAGES.values())
-            confinement = Confinement(
-                mode=self._rules.mode, memory_bytes=memory, devices=self._devices, operators=listed
-            )
-            self._child = Child(DRIVER, confinement)
+            self._child = Child(DRIVER, self.confinement)
         return self._child
 
 
@@ -282,19 +289,3 @@ def compiler_version(command: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return "unknown"
     return (done.stdout.splitlines() or ["unknown"])[0]
-
-
-@cache
-def driver_version() -> str:
-    """Of the NVIDIA driver, "none" without one."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return "none"
-    try:
-        found = pynvml.nvmlSystemGetDriverVersion()
-        return found.decode() if isinstance(found, bytes) else str(found)
-    finally:
-        pynvml.nvmlShutdown()

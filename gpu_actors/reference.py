@@ -70,7 +70,9 @@ class Reference:
         self._child: Child | None = None
         self._loaded = False
         self._folder = cache_dir / "reference" / content_sha256(checkpoint)[:16]
-        self._key = {"dtype": self.dtype, "oracle": ORACLE[self.dtype], "versions": [version(n) for n in LIBRARIES]}
+        versions, here = [version(n) for n in LIBRARIES], facts.platform
+        computed = {"accelerator": here.accelerator, "device": here.name, "versions": versions}
+        self._key = {"dtype": self.dtype, "oracle": ORACLE[self.dtype], **computed}
         self.seconds = 0.0
         """Time spent on what was not cached."""
 

@@ -58,6 +58,10 @@ class Telemetry:
     def states(self) -> tuple[DeviceState, ...]:
         return self._nvml.states() if self._nvml else ()
 
+    def utilisation(self, start_us: int, end_us: int) -> dict[str, tuple[float, ...]]:
+        """See Nvml.utilisation; empty on a CPU."""
+        return self._nvml.utilisation(start_us, end_us) if self._nvml else {}
+
     def held_bytes(self, pid: int) -> dict[str, int | None]:
         """Bytes of each device that a process tree holds; empty on a CPU."""
         return self._nvml.held_bytes(pid) if self._nvml else {}

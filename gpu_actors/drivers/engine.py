@@ -77,10 +77,12 @@ class Clock:
             if self._busy:
                 return function(*args, **kwargs)
             self._busy = True
+            honest.settle()  # a device may still be at what came before
             start = time.perf_counter()
             try:
                 return function(*args, **kwargs)
             finally:
+                honest.settle()
                 self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start
                 self._busy = False
 
@@ -97,9 +99,11 @@ def profile(checkpoint: str, prompt: list[int], steps: int, capacity: int) -> di
     model.forward(torch.tensor(prompt, dtype=torch.int64), cache, 0)
     run = range(len(prompt), len(prompt) + steps)
     model.step(prompt[-1], cache, len(prompt))
+    honest.settle()
     start = time.perf_counter()
     for position in run:
         model.step(prompt[-1], cache, position)
+    honest.settle()
     bare = time.perf_counter() - start
     clock = Clock()
     package = PARTS["package"]
@@ -113,33 +117,10 @@ def profile(checkpoint: str, prompt: list[int], steps: int, capacity: int) -> di
     start = time.perf_counter()
     for position in run:
         model.step(prompt[-1], cache, position)
+    honest.settle()
     whole = time.perf_counter() - start
     shares = {part: spent / whole for part, spent in clock.seconds.items()}
     return {"shares": shares | {"rest": max(0.0, 1.0 - sum(shares.values()))}, "step_ms": 1000 * bare / steps}
-
-
-def ceiling(bytes_: int, seconds: float, threads: int) -> dict[str, Any]:
-    """Best streaming read of main memory over several simple readers, in GB/s.
-
-    One stream a thread reaches about three quarters of what several reach, and a good engine reads several.
-    """
-    torch.set_num_threads(threads)
-    data = torch.ones(bytes_ // 8 * 2)
-    halves, quarters = data.view(2, -1), data.view(4, -1)
-    vector = torch.ones(quarters.shape[1])
-    readers: list[tuple[Callable[[], object], int]] = [
-        (data.sum, data.nbytes),
-        (lambda: torch.dot(halves[0], halves[1]), data.nbytes),
-        (lambda: quarters @ vector, data.nbytes + vector.nbytes),
-    ]
-    best = 0.0
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        for read, moved in readers:
-            start = time.perf_counter()
-            read()
-            best = max(best, moved / (time.perf_counter() - start) / 1e9)
-    return {"gb_s": best}
 
 
 PLAIN = (
@@ -162,5 +143,4 @@ OPERATIONS = PLAIN | {
     "decode": decode,
     "sample": sample,
     "profile": profile,
-    "ceiling": ceiling,
 }

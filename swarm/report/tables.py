@@ -24,7 +24,8 @@ class Timing:
     latency: Summary
     decode_tok_s: float
     read_share: float
-    """Bytes that a token must read at least, over TPOT and the measured read bandwidth."""
+    """Bytes that a token must read at least, over TPOT and the read bandwidth that was measured of the memory timed;
+    more than 1 only where a cache holds them (Benchmark.no_floor)."""
 
 
 @dataclass(frozen=True)

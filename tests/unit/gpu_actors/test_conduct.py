@@ -1,5 +1,7 @@
 """Arms that are wrong for how they behave while they are timed, and what is recorded of machine and devices."""
 
+import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,10 +9,14 @@ import pytest
 
 from ckb.errors import UserError
 from ckb.facts import Facts
+from gpu_actors.child import ENGINE, Child
+from gpu_actors.conduct import Conduct, now_us
 from gpu_actors.device import Device
 from gpu_actors.jobs import Arm, Benchmark, BenchmarkJob, Scenario
 from gpu_actors.nvml import Nvml
-from gpu_actors.usage import DeviceUse, Sample, Usage, too_idle, too_small
+from gpu_actors.sandbox import Confinement
+from gpu_actors.telemetry import Telemetry
+from gpu_actors.usage import DeviceUse, Sample, Usage, too_idle, too_small, unseen
 from tests.unit.gpu_actors import tiny
 from tests.unit.gpu_actors.test_honesty import LATER, LOADS
 
@@ -128,10 +134,52 @@ def test_whoever_used_nothing_or_had_no_room_for_the_model_has_not_run_it() -> N
     assert "resident memory of 1,073,741,824 bytes is less than weights and cache, 4,0" in too_small(usage(), big, 96)
     gpu, wide = on_gpu(cpu), on_gpu(big)
     both = usage(0.01, 1 << 20, device(0, 2 << 30, 0.9), device(1, 2 << 30, 0.8))
-    assert too_idle(both, gpu) == too_small(both, wide, 96) == "", "two devices hold half of it each"
+    assert too_idle(seen(both, (0.9, 0.8), (0.7, 0.9)), gpu) == too_small(both, wide, 96) == "", "half of it each"
     alone = usage(1.5, 1 << 33, device(0, 4 << 30, 0.9), device(1, 1 << 20, 0.0))
-    assert too_idle(alone, gpu) == "cuda-1 was at rest during all 2 requests (utilisation 0%)"
+    said = too_idle(seen(alone, (0.9, 0.8), (0.0, 0.0)), gpu)
+    assert said == "cuda-1 was at rest: utilisation 0%, median of 4 samples within its requests"
     assert "cuda-1 of 1,048,576 bytes is less" in too_small(alone, wide, 96), "a rank that holds nothing is none"
+
+
+def seen(usage: Usage, *shares: tuple[float, ...]) -> Usage:
+    """The same with samples of each device's utilisation within every request."""
+    found = {f"cuda-{number}": values for number, values in enumerate(shares)}
+    return usage.model_copy(
+        update={"samples": tuple(one.model_copy(update={"utilisation": found}) for one in usage.samples)}
+    )
+
+
+def test_one_busy_moment_is_no_work_and_what_was_hardly_looked_at_is_not_judged() -> None:
+    gpu = on_gpu(tiny.facts())
+    idle = usage(1.5, 1 << 30, device(0, 1 << 30, 0.9))
+    assert "at rest: utilisation 0%, median of 6" in too_idle(seen(idle, (0.0, 1.0, 0.0)), gpu), "who else was that?"
+    assert unseen(seen(idle, (0.0, 1.0, 0.0)), gpu) == ()
+    assert too_idle(seen(idle, (0.0,)), gpu) == too_idle(idle, gpu) == "", "requests may be too short to be sampled"
+    assert unseen(idle, gpu) == (
+        "whether cuda-0 was at work is not judged: 0 sample(s) of its utilisation lie within 2 request(s), "
+        "3 are needed",
+    )
+    assert unseen(idle, tiny.facts()) == ()
+    once = Usage(samples=tuple(Sample(at_s=1.0, rss_bytes=1, processors=p) for p in (1.9, 0.0, 0.001)))
+    assert "kept 0.1% of one processor busy" in too_idle(once, tiny.facts()), "the same holds of processors"
+
+
+def test_a_device_s_samples_count_where_their_whole_period_lies_within_the_request() -> None:
+    def busy(start: int, end: int) -> tuple[float, ...]:
+        return Nvml(("cuda-0",), Library({})).utilisation(start, end)["cuda-0"]
+
+    assert busy(10_000_000, 10_400_000) == (0.1, 0.2, 0.3, 0.4)
+    assert busy(10_050_000, 10_350_000) == (0.2, 0.3), "what began before or ended after is partly of others"
+    assert busy(10_110_000, 10_190_000) == ()
+    assert busy(10_500_000, 10_900_000) == (), "the driver is late"
+    assert busy(0, 1) == (), "this device does not tell"
+
+
+class Value:
+    """A union of ctypes: only the field of the type that is told means anything."""
+
+    def __init__(self, value: int):
+        self.uiVal, self.dVal = value, 1e-300
 
 
 class Library:
@@ -178,8 +226,54 @@ class Library:
     def nvmlDeviceGetMemoryInfo(self, _: object) -> Any:
         return SimpleNamespace(used=5 << 30)
 
+    NVML_GPU_UTILIZATION_SAMPLES = 1
+
+    def nvmlDeviceGetSamples(self, _: object, kind: int, after_us: int) -> tuple[int, list[Any]]:
+        if kind != self.NVML_GPU_UTILIZATION_SAMPLES or after_us < 0:
+            raise self.NVMLError("Not Found")
+        told = [SimpleNamespace(timeStamp=10_000_000 + 100_000 * i, sampleValue=Value(10 * i)) for i in range(5)]
+        return 1, [sample for sample in reversed(told) if sample.timeStamp > after_us]
+
     def nvmlDeviceGetUtilizationRates(self, _: object) -> Any:
         return SimpleNamespace(gpu=87)
+
+
+class Sampling(Library):
+    """Samples the device every millisecond, always at rest, and knows it by a UUID."""
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 1
+
+    def nvmlDeviceGetUUID(self, _: object) -> str:
+        return "GPU-5f"
+
+    def nvmlDeviceGetMinorNumber(self, _: object) -> int:
+        return 0
+
+    def nvmlDeviceGetSamples(self, _: object, kind: int, after_us: int) -> tuple[int, list[Any]]:
+        moments = range(now_us() - 2_000_000, now_us(), 1000)
+        return 1, [SimpleNamespace(timeStamp=at, sampleValue=Value(0)) for at in moments]
+
+
+def test_the_samples_of_a_request_are_those_from_its_beginning_to_its_last_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Sampling({}))  # type: ignore[arg-type]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with Telemetry("cuda") as telemetry, Child(ENGINE, Confinement()) as child:
+        conduct = Conduct(child, telemetry, child, time.monotonic())
+        conduct.begins()
+        conduct.ends()
+        assert len(conduct.not_judged(on_gpu(tiny.facts()))) == 1, "a request of no time"
+        start = time.perf_counter()
+        conduct.begins()
+        time.sleep(0.1)
+        took_ms = 1000 * (time.perf_counter() - start)
+        conduct.ends()
+        found = conduct.samples[-1].utilisation["cuda-GPU-5f"]
+        assert 80 < len(found) < took_ms + 40, "what came after it is left out, and it rests for 80 ms"
+        assert conduct.not_judged(on_gpu(tiny.facts())) == ()
+        assert too_idle(conduct.usage, on_gpu(tiny.facts())).startswith("cuda-GPU-5f was at rest: utilisation 0%")
 
 
 def test_a_device_tells_clocks_temperature_power_and_why_it_is_held_down() -> None:
