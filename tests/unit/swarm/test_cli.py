@@ -57,6 +57,8 @@ def test_the_knowledge_base_is_built_shown_and_checked(capsys: pytest.CaptureFix
         (["ckb", "log"], "contracts +"),
         (["ckb", "show"], "test_contracts"),
         (["ckb", "show", "models"], "llama"),
+        (["ckb", "show", "test_contracts"], "acceptance_greedy"),
+        (["ckb", "show", "test_contracts", "acceptance_greedy"], '"id": "acceptance-greedy"'),
         (["ckb", "verify"], "every file is as its manifest says"),
         (["ckb", "lint"], "no problems"),
         (["ckb", "lint", "--seed"], "no problems"),
