@@ -58,21 +58,39 @@ def show(store: Store, table: str, version: Version = None) -> list[Row]:
     return sorted(store.rows(table, version), key=lambda row: row.id)
 
 
+COLUMNS = ("gate", "level", "stage")
+"""Fields that a listing of a table shows beside what every row has, where its rows have them."""
+SAYING = ("title", "text", "description", "target", "definition")
+"""Fields that say what a row is about, the first that it has: some tables have no titles."""
+
+
+def columns(store: Store, table: str) -> tuple[str, ...]:
+    """Which of COLUMNS the rows of a table have."""
+    return tuple(name for name in COLUMNS if name in store.tables[table].model_fields)
+
+
 def headline(row: Row) -> str:
-    """What a row says, in a line: an experience with its effect, else the row's title."""
+    """What a row says, in a line: an experience with its effect, else its title, or a sentence of what it has."""
     if isinstance(row, Experience):
         interval = f" [{row.interval[0]:+.0%}, {row.interval[1]:+.0%}]" if row.interval else ""
         effect = f", {row.metric or 'speed'} {row.effect:+.0%}{interval}" if row.effect is not None else ""
         return f"{row.title}{effect} ({row.signal})"
-    return str(getattr(row, "title", ""))
+    return next((first_sentence(text) for name in SAYING if (text := getattr(row, name, ""))), "")
+
+
+def first_sentence(text: str) -> str:
+    """In one line. A full stop ends a sentence only before a space: 0.5 does not."""
+    return " ".join(text.split()).partition(". ")[0].removesuffix(".")
 
 
 def show_row(store: Store, table: str, id: str, version: Version = None) -> Row:
-    """One row. Raises UserError if it isn't there."""
-    found = store.rows(table, version, where=pc.field("id") == id)
-    if not found:
-        raise UserError(f"table {table!r} has no row {id!r} at version {store.state(version).version}")
-    return found[0]
+    """One row, by its id or, of a test contract, by the gate that runs it. Raises UserError if it isn't there."""
+    gates = "gate" in columns(store, table) if table in store.tables else False
+    for name in ("id", "gate") if gates else ("id",):
+        if found := store.rows(table, version, where=pc.field(name) == id):
+            return found[0]
+    also = " and no gate of that name" if gates else ""
+    raise UserError(f"table {table!r} has no row {id!r}{also} at version {store.state(version).version}")
 
 
 SHOWN = 40

@@ -94,6 +94,11 @@ class EvidenceFile(Frozen):
     sha256: str
     what: str
 
+    @property
+    def file(self) -> str:
+        """Its name in a run's folder of evidence."""
+        return f"{self.sha256}.json"
+
 
 class Shortage(Frozen):
     """What a gate asks for and there is too little of."""

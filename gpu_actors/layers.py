@@ -12,16 +12,18 @@ from typing import Any, Literal
 
 from gpu_actors.cgroups import Group
 
-Layer = Literal["cgroups", "identity", "bubblewrap", "namespaces", "landlock", "seccomp"]
+Layer = Literal["cgroups", "bubblewrap", "namespaces", "identity", "landlock", "seccomp"]
 LAYERS: dict[Layer, str] = {
     "cgroups": "hard limits on the memory and on the number of processes of the whole group",
-    "identity": "a root parent's child has a user id that owns nothing",
     "bubblewrap": "namespaces, and mounts that hold nothing but what the child is given",
     "namespaces": "network, pid, ipc and mount namespaces of our own making, where there is no bubblewrap",
+    "identity": "a root parent's child has a user id that owns nothing",
     "landlock": "an allow-list of files; TCP ports, signals and abstract sockets where there are no namespaces",
     "seccomp": "refuses calls and kinds of sockets that no engine needs",
 }
-"""In the order in which they are put on. Limits (drivers/rules.py, usage.py) and a clean environment come with each."""
+"""In the order in which they are put on: the first three by drivers/confine.py, the others inside of them by rules.py.
+What is never left out is none of them: a clean environment before the first, limits before the identity (rules.py), and
+the watch over the whole group all the while (allowance.py)."""
 NEEDED: tuple[Layer, ...] = ("landlock", "seccomp")
 """Without these nothing generated is run, unless a Target says `sandbox: none`."""
 NOTHING_OPEN = "nothing known"

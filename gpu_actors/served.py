@@ -114,7 +114,7 @@ class ServerRunner:
             command=shlex.join(words),
             dtype=self._dtype(followed),
             tensor_parallel=self._baseline.tensor_parallel if holds(followed, "{tensor_parallel}") else None,
-            graph=self._graph(words),
+            graph=self._graph(),
             asked=f"{self._way.prompt} over HTTP; connection, JSON and event stream are in its times",
             counted="token ids" if self.tells_tokens else "usage",
             not_given=self._not_given(),
@@ -126,13 +126,10 @@ class ServerRunner:
             return WEIGHTS.get(self._facts.model.weights)
         return self._facts.workload.dtype if holds(followed, "{dtype}") else None
 
-    def _graph(self, words: list[str]) -> Graph | None:
-        """As asked for, unless words of the user's ask for another state."""
+    def _graph(self) -> Graph | None:
+        """As asked for: words of the user's can't ask a preset for another state. None where nobody could be asked."""
         asked = self._facts.workload.step
-        for state, flags in self._preset.graph.items():
-            if flags and set(flags) <= set(words):
-                return state
-        return asked if words and asked in self._preset.graph else None
+        return asked if isinstance(self.child, ServerProcess) and asked in self._preset.graph else None
 
     def _not_given(self) -> dict[str, str]:
         found = {"logits": "a server gives none: what it says is judged by another arm"}

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from ckb.errors import UserError
 from ckb.hashing import tree_sha256
-from swarm.paths import engines_dir, resolve
+from swarm.paths import engines_dir, found_in, resolve
 
 START_S = 300.0
 """Most time until a server answers: the first start compiles kernels."""
@@ -37,7 +37,7 @@ def find_engine(name: str) -> Path:
             if (place / "manifest.json").is_file():
                 return place.resolve()
     known = sorted(str(p.parent.relative_to(engines_dir())) for p in engines_dir().glob("*/engine_*/manifest.json"))
-    raise UserError(f"{name} is no engine (a folder with manifest.json); there are: {', '.join(known) or 'none yet'}")
+    raise UserError(f"{name} is no engine (a folder with manifest.json); {found_in(engines_dir(), known)}")
 
 
 def read_manifest(engine: Path) -> EngineManifest:

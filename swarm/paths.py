@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,6 +49,11 @@ def engines_dir() -> Path:
 
 def cache_dir() -> Path:
     return home() / "cache"
+
+
+def found_in(folder: Path, names: Iterable[str]) -> str:
+    """Where a name was looked for in vain, and what is there: one who stands in another folder must see which it is."""
+    return f"in {folder} there are: {', '.join(names) or 'none yet'} (ENGINESMITH_HOME sets where that lies)"
 
 
 @contextmanager

@@ -80,6 +80,17 @@ def candidates_table(state: RunState) -> Table:
     return table
 
 
+def evidence_lines(state: RunState, folder: str) -> list[str]:
+    """For each verdict that rejected a candidate, the first gate that failed and the file in `folder` with what it
+    saw."""
+    return [
+        f"evidence of {candidate.id}: {gate.gate} ({purpose}): {folder}/{gate.evidence[0].file}"
+        for candidate in state.candidates.values()
+        for purpose, verdict in candidate.verdicts.items()
+        for gate in verdict.failures[:1]
+    ]
+
+
 def runs_table(runs: dict[str, RunState]) -> Table:
     """Run name -> state, one row each."""
     table = plain_table("run", "state", "merged", "engine")

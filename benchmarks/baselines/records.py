@@ -1,5 +1,6 @@
 """What is said of an engine of somebody else's: how to start it and ask it, and how it then ran."""
 
+from itertools import takewhile
 from typing import Literal
 
 from pydantic import Field, JsonValue, model_validator
@@ -30,6 +31,11 @@ class Preset(Frozen):
 
     title: str
     command: tuple[str, ...]
+    free: tuple[str, ...] = ()
+    """Flags of `command` that decide nothing about a fair comparison: words of a user's may set them anew."""
+    undoing: tuple[str, ...] = ()
+    """Flags by which a user's words would undo what the others of `command` say: their other names, their opposites,
+    and what changes the same by another way."""
     graph: dict[Graph, tuple[str, ...]] = Field(default_factory=dict)
     """Words to add for a state of the decode step; a state that is missing here can't be asked for."""
     config: dict[str, JsonValue] = Field(default_factory=dict)
@@ -51,6 +57,34 @@ class Preset(Frozen):
     """Distribution that is asked for its version beside the program, where no path tells it."""
     notes: tuple[str, ...] = ()
     """What differs from the candidate whatever the flags."""
+
+    @property
+    def launch(self) -> tuple[str, ...]:
+        """The words that begin its command line: the program, or a Python and its module, and a subcommand."""
+        return tuple(takewhile(lambda word: word == "-m" or word[0] not in "-{", self.command))
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """Flags that no word of a user's may be, as `flag_of` writes them."""
+        own = {word for word in self.command[len(self.launch) :] if word.startswith("-")}
+        states = {word for words in self.graph.values() for word in words if word.startswith("-")}
+        return frozenset(map(flag_of, (own - {*self.free}) | states | {*self.undoing}))
+
+    def undone(self, word: str) -> bool:
+        """Whether a word of a user's would change what `command` fixes, in whatever spelling a server takes: also the
+        beginning of a long flag, and a short one with its value behind it (-q8)."""
+        flag = flag_of(word)
+        long = flag.startswith("--") and flag != "--"
+        return any(
+            flag == kept or (long and kept.startswith(flag)) or (len(kept) == 2 and flag.startswith(kept))
+            for kept in self.kept
+        )
+
+
+def flag_of(word: str) -> str:
+    """The flag of a word in one spelling: to a server --max_model_len=9 and --max-model-len are the same, and to some
+    --override-generation-config.top_k is the flag's field."""
+    return word.partition("=")[0].partition(".")[0].replace("_", "-")
 
 
 class Baseline(Frozen):

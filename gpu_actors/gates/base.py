@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -248,6 +249,10 @@ def for_each_stage(name: str, check: Callable[[Subject, Stage], Finding]) -> dic
     that it can't be asked twice."""
 
     def gate(stage: Stage) -> Gate:
-        return Gate(f"{name}_{stage}", EVERY, stage, lambda s: check(s, stage), evidence=Executed, repeatable=False)
+        @wraps(check)
+        def of_stage(subject: Subject) -> Finding:
+            return check(subject, stage)
+
+        return Gate(f"{name}_{stage}", EVERY, stage, of_stage, evidence=Executed, repeatable=False)
 
     return {stage: gate(stage) for stage in ("execution", "model", "integration")}

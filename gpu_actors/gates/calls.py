@@ -27,6 +27,7 @@ Description = Mapping[str, Any]
 
 
 def calls(subject: Subject, stage: Stage) -> Finding:
+    """What contracted functions were given and returned while the stage's tests ran is what their columns say."""
     rows = rows_of(subject, stage)
     reply = subject.call("recorded", constants=named(rows, constants=True))
     seen, values = reply.value("calls", dict[str, list[Any]]), reply.value("values", dict[str, Any])

@@ -19,6 +19,7 @@ Experiment = Callable[[Subject], Refusal | None]
 
 
 def error_cases(subject: Subject, stage: Stage) -> Finding:
+    """Each error that a contract names is provoked, and raised as it says."""
     rows = rows_of(subject, stage)
     ids = {row.id for row in rows}
     seen = {key: read(experiment, subject) for key, experiment in provoked.EXPERIMENTS.items() if key[0] in ids}

@@ -38,6 +38,7 @@ def single(array: Array) -> Array:
 
 
 def setup(subject: Subject) -> Finding:
+    """Kernels are built and loaded, twice in a row, and compute in the Target's dtype."""
     dtype = subject.call("setup").value("dtype", str)
     wanted = subject.facts.workload.dtype
     if dtype != wanted:
@@ -46,6 +47,7 @@ def setup(subject: Subject) -> Finding:
 
 
 def linear(subject: Subject) -> Finding:
+    """Products with a packed weight, of one row and of several, in every shape that the model has."""
     facts, rng = subject.facts.model, subject.draws("linear")
     largest, spread = bounds(subject, "linear")
     wide, heads = facts.heads * facts.head_dim, facts.kv_heads * facts.head_dim
@@ -70,6 +72,7 @@ def linear(subject: Subject) -> Finding:
 
 
 def rms_norm(subject: Subject) -> Finding:
+    """Rows of usual and large values, and some so small that epsilon decides."""
     facts, rng = subject.facts.model, subject.draws("rms_norm")
     largest, spread = bounds(subject, "rms_norm")
     done = []
@@ -86,6 +89,7 @@ def rms_norm(subject: Subject) -> Finding:
 
 
 def rope(subject: Subject) -> Finding:
+    """Rotation by position, at the start, in the middle and at the end of the context."""
     facts, rng = subject.facts.model, subject.draws("rope")
     largest, spread = bounds(subject, "rope")
     context, done = subject.facts.workload.max_context, []
@@ -105,6 +109,7 @@ def rope(subject: Subject) -> Finding:
 
 
 def silu_mul(subject: Subject) -> Finding:
+    """silu of the first half of each row times the second, of usual and large values."""
     facts, rng = subject.facts.model, subject.draws("silu_mul")
     largest, spread = bounds(subject, "silu_mul")
     done = []
@@ -174,6 +179,7 @@ def kv_cache(subject: Subject) -> Finding:
 
 
 def kv_cache_capacity(subject: Subject) -> Finding:
+    """Rows beyond the capacity are refused by a ValueError."""
     facts, capacity = subject.facts.model, 8
     row = np.ones((3, facts.kv_heads, facts.head_dim), dtype=np.float32)
     for start in (capacity - 2, capacity):

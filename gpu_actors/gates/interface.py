@@ -50,6 +50,7 @@ def evidence(subject: Subject, rows: Sequence[Contract]) -> dict[str, object]:
 
 
 def interface(subject: Subject, stage: Stage) -> Finding:
+    """Each module offers what the contracts in force demand of it, by name and parameters."""
     rows = rows_of(subject, stage)
     names = sorted({row.module for row in rows})
     files = {name: (subject.tree_dir / name).read_text("utf-8") for name in names if (subject.tree_dir / name).exists()}

@@ -62,6 +62,7 @@ def expect(condition: bool, fault: str) -> None:
 
 
 def server(subject: Subject) -> Finding:
+    """The engine's own server: health, models, completions and chats, streamed and whole, and what it must refuse."""
     subject.load_engine()
     held = Server(subject)
     try:

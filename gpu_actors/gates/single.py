@@ -6,6 +6,7 @@ a scale that is 1% off, or ten times an epsilon, is hardly more than the noise o
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ckb.facts import Facts
@@ -90,7 +91,8 @@ MODEL = (model.forward, model.step)
 
 
 def single(subject: Subject, checks: tuple[Callable[[Subject], Finding], ...]) -> Finding:
-    """The checks of a stage on the copy, and what its process imported and tried."""
+    """A bfloat16 Target's tree in a copy whose one dtype is float32: the checks of the stage, and what its process
+    imported and tried."""
     try:
         other = in_float32(subject)
         for check in checks:
@@ -125,7 +127,7 @@ GATES: dict[str, Gate] = {
         "float32_execution",
         "setup",
         "execution",
-        lambda s: single(s, EXECUTION),
+        partial(single, checks=EXECUTION),
         evidence=InFloat32,
         repeatable=False,
         applies=in_bfloat16,
@@ -135,7 +137,7 @@ GATES: dict[str, Gate] = {
         "float32_model",
         "model",
         "model",
-        lambda s: single(s, MODEL),
+        partial(single, checks=MODEL),
         evidence=InFloat32,
         repeatable=False,
         applies=in_bfloat16,

@@ -17,6 +17,7 @@ Experiment = Callable[[Subject], States]
 
 
 def transitions(subject: Subject, stage: Stage) -> Finding:
+    """Each change of state that a contract names is made, and seen as it says."""
     rows = rows_of(subject, stage)
     ids = {row.id for row in rows}
     seen = {key: read(experiment, subject) for key, experiment in changed.EXPERIMENTS.items() if key[0] in ids}

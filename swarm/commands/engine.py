@@ -69,7 +69,8 @@ def bench(
         list[str] | None,
         typer.Option(
             help="What it is compared with, may be repeated: huggingface (the default), vllm, sglang, tensorrt_llm, "
-            "mlx_lm, the URL of an OpenAI-compatible server, or a command that starts one on {port}"
+            "mlx_lm (or the path of such a program), the URL of an OpenAI-compatible server, or a command that starts "
+            "one on {port}"
         ),
     ] = None,
 ) -> None:

@@ -53,7 +53,9 @@ def show(
     at: At = None,
     store: StorePlace = None,
 ) -> None:
-    """Show the tables, the rows of one table, or one row as JSON."""
+    """Show the tables, the rows of one table, or one row as JSON.
+
+    A row of test_contracts is found by its id and by its gate."""
     from ckb import views
     from swarm.tables import plain_table
     from swarm.tables import show as show_parts
@@ -64,9 +66,12 @@ def show(
         for name, count in views.counts(opened, version).items():
             listing.add_row(name, str(count))
     elif row is None:
-        listing = plain_table("id", "status", "applies to", "what it says")
-        for found in views.show(opened, table, version):
-            listing.add_row(found.id, found.status, found.applies_to, views.headline(found))
+        rows = views.show(opened, table, version)
+        more = views.columns(opened, table)
+        listing = plain_table("id", *more, "status", "applies to", "what it says")
+        for found in rows:
+            fields = (getattr(found, name) for name in more)
+            listing.add_row(found.id, *fields, found.status, found.applies_to, views.headline(found))
     else:
         record = views.show_row(opened, table, row, version)
         print(json.dumps(record.model_dump(mode="json"), indent=2, ensure_ascii=False))

@@ -12,7 +12,7 @@ import typer
 from ckb.errors import UserError
 from swarm import ray_environment
 from swarm.commands.prepare import say_aside
-from swarm.paths import cache_dir, resolve, runs_dir, store_dir
+from swarm.paths import cache_dir, found_in, resolve, runs_dir, store_dir
 
 if TYPE_CHECKING:
     from swarm.events import RunFinished
@@ -116,16 +116,21 @@ def status(run_folder: Annotated[str | None, typer.Argument(metavar="[RUN]")] = 
     """Show where a run stands, or list the runs."""
     from swarm.journal import read_events
     from swarm.state import fold
-    from swarm.tables import candidates_table, runs_table, show, summary_lines
+    from swarm.tables import candidates_table, evidence_lines, runs_table, show, summary_lines
 
     if run_folder is None:
-        show(runs_table({path.name: fold(read_events(path)) for path in run_dirs()}))
+        runs = {path.name: fold(read_events(path)) for path in run_dirs()}
+        show(runs_table(runs))
+        if not runs:
+            print(f"note: {found_in(runs_dir(), runs)}", file=sys.stderr)
         return
     folder = find_run(run_folder)
     state = fold(read_events(folder))
     from swarm.context import RunFiles
 
-    show(candidates_table(state), "", *summary_lines(state, RunFiles(folder).read_target().budget))
+    files = RunFiles(folder)
+    failed = evidence_lines(state, shown(files.evidence))
+    show(candidates_table(state), "", *failed, *summary_lines(state, files.read_target().budget))
 
 
 @app.command()
@@ -145,5 +150,5 @@ def find_run(name: str) -> Path:
     for folder in (Path(name), resolve(name), runs_dir() / name):
         if (folder / "plan.json").is_file():
             return folder.absolute()
-    known = ", ".join(path.name for path in run_dirs()) or "none yet"
-    raise UserError(f"{name} is no run (a folder with plan.json); there are: {known}")
+    known = (path.name for path in run_dirs())
+    raise UserError(f"{name} is no run (a folder with plan.json); {found_in(runs_dir(), known)}")

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from benchmarks import prompts
-from benchmarks.baselines.presets import KEYS, PRESETS, UNKNOWN, parse
+from benchmarks.baselines.presets import KEYS, PRESETS, UNKNOWN, arm_names, parse
 from benchmarks.baselines.records import Baseline, Setting, differences
 from benchmarks.metrics import METRICS
 from ckb.errors import UserError
@@ -46,6 +46,66 @@ def test_words_after_a_preset_are_added_but_not_those_that_follow_the_candidate(
     for words in ("vllm --dtype float16", "vllm --max-model-len=64", "sglang --tp-size 4"):
         with pytest.raises(UserError, match="follows the candidate here; name the whole command"):
             parse(words)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_no_spelling_of_a_flag_undoes_what_makes_a_preset_fair(name: str, programs: Path) -> None:
+    preset = PRESETS[name]
+    flags = {word for word in preset.command[len(preset.launch) :] if word.startswith("-")}
+    assert set(preset.free) < flags
+    for flag in flags - set(preset.free) | set(preset.undoing):
+        spelt = {flag, f"{flag}=2", "--" + flag[2:].replace("-", "_"), "--" + flag[2:].replace("_", "-")}
+        for word in (*spelt, flag[:-1]) if flag.startswith("--") else (flag, f"{flag}=2"):
+            with pytest.raises(UserError, match=f"{word} would change how it follows the candidate"):
+                parse(f"{name} --trust-remote-code {word} 2")
+    for flag in preset.free:
+        assert parse(f"{name} {flag} 0.25")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("vllm -tp 2", "vllm --tensor_parallel_size 2", "vllm --max_model_len 99", "vllm --enable-prefix-caching"),
+        *("vllm --seed 3", "vllm --override-generation-config.temperature 1", "vllm -q fp8", "vllm -qfp8", "vllm -O0"),
+        *("vllm --enforce_eager", "sglang --tp 2", "sglang --disable_cuda_graph", "tensorrt_llm --max-seq-len 9"),
+    ],
+)
+def test_what_a_newcomer_and_a_cheat_would_try_is_refused(words: str, programs: Path) -> None:
+    with pytest.raises(UserError, match=r"name the whole command, with \{port\} in it, to set it yourself"):
+        parse(words)
+
+
+def test_a_program_by_its_path_is_its_preset(tmp_path: Path) -> None:
+    """A server has an environment of its own as a rule: its flags for a fair comparison must not be lost by that."""
+    for program in ("vllm", "trtllm-serve", "mlx_lm.server", "python3.12", "other"):
+        (tmp_path / program).write_text("#!/bin/sh\n")
+        (tmp_path / program).chmod(0o755)
+    for text, name, added in (
+        (f"{tmp_path}/vllm", "vllm", ()),
+        (f"{tmp_path}/vllm serve --swap-space 1", "vllm", ("--swap-space", "1")),
+        (f"{tmp_path}/trtllm-serve", "tensorrt_llm", ()),
+        (f"{tmp_path}/mlx_lm.server", "mlx_lm", ()),
+        (f"{tmp_path}/python3.12 -m sglang.launch_server", "sglang", ()),
+    ):
+        found = parse(text)
+        assert found
+        assert found.preset == name
+        assert found.command == (text.split()[0], *PRESETS[name].command[1:], *added)
+    with pytest.raises(UserError, match="--seed would change"):
+        parse(f"{tmp_path}/vllm --seed 3")
+    whole = parse(f"{tmp_path}/vllm serve {{checkpoint}} --port {{port}} --seed 3")
+    assert whole
+    assert (whole.preset, whole.command[-1]) == ("", "3"), "a whole command is the user's own"
+    with pytest.raises(UserError, match="must say where its port goes"):
+        parse(f"{tmp_path}/python3.12 -m another.server")
+    with pytest.raises(UserError, match="the path of a preset's program names the preset too"):
+        parse(f"{tmp_path}/other")
+
+
+def test_arms_have_names_that_say_what_they_are() -> None:
+    texts = ["/x/bin/vllm", "vllm", "python3 -c 1 {port}", "python3 -m tiny.server {port}", "python serve.py {port}"]
+    assert arm_names(texts, taken=("engine",)) == ["vllm", "vllm-2", "python3", "tiny.server", "serve.py"]
+    assert arm_names(["http://127.0.0.1:1/v1", "engine {port}"], taken=("engine",)) == ["127.0.0.1:1", "engine-2"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from ckb.schemas import Experience
 from ckb.storage import LocalStorage
 from ckb.store import Store
 from ckb.versions import manifest_path, page_path
-from ckb.views import counts, diff_lines, log_lines, shortened, show, show_row
+from ckb.views import columns, counts, diff_lines, headline, log_lines, shortened, show, show_row
 from tests.unit.ckb.samples import ROWS, experience
 
 
@@ -262,3 +262,25 @@ def test_a_difference_shows_what_was_and_what_is(store: Store) -> None:
         ("c", "removed"),
         ("a", "removed"),
     ]
+
+
+@pytest.mark.parametrize("table", ROWS)
+def test_a_row_of_every_table_says_something_in_a_line(table: str) -> None:
+    assert headline(ROWS[table])
+
+
+def test_a_headline_without_a_title_is_the_first_sentence_in_one_line() -> None:
+    row = ROWS["test_contracts"].model_copy(update={"text": "A scale of 0.5\nis seen. So is\nanother.\n"})
+    assert headline(row) == "A scale of 0.5 is seen"
+
+
+def test_a_test_contract_is_found_by_its_gate_and_listed_with_it(store: Store) -> None:
+    row = ROWS["test_contracts"].model_copy(update={"id": "model", "gate": "forward"})
+    store.append({"test_contracts": [row]}, message="a test", by="ann")
+    assert columns(store, "test_contracts") == ("gate", "level", "stage")
+    assert columns(store, "experience") == ()
+    assert show_row(store, "test_contracts", "forward") == show_row(store, "test_contracts", "model") == row
+    with pytest.raises(UserError, match="no row 'backward' and no gate of that name at version 4"):
+        show_row(store, "test_contracts", "backward")
+    with pytest.raises(UserError, match="table 'experience' has no row 'forward' at version 4"):
+        show_row(store, "experience", "forward")

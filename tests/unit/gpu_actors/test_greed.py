@@ -1,5 +1,7 @@
 """What takes more of the machine than it was given, and what does not want to end: with each kind of walls."""
 
+import ast
+import inspect
 import os
 import sys
 import time
@@ -260,6 +262,22 @@ def test_what_stays_open_is_said_of_each_machine(name: str, monkeypatch: pytest.
     wanted = [*expected, "memory between two looks"]
     assert len(found) == len(wanted), found
     assert all(any(line.startswith(word) for line in found) for word in wanted), found
+
+
+def test_every_phrase_of_what_stays_open_is_on_the_page_and_the_layers_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A reader looks for the words of a record in docs/sandbox.md."""
+    monkeypatch.setattr(layers, "is_root", lambda: True)
+    worst = {"landlock": 1, "namespaces": [], "bubblewrap": [], "sealed": False, "uid": None, "devices": ["/dev/x"]}
+    found = layers.left_open(worst, Group(1 << 30, 10, use=False))
+    (table,) = (node for node in ast.walk(ast.parse(inspect.getsource(layers.left_open))) if isinstance(node, ast.Dict))
+    assert len(found) == len(table.keys), "a phrase that the worst machine does not print"
+    page = (Path(__file__).parents[3] / "docs" / "sandbox.md").read_text(encoding="utf-8")
+    assert [phrase for phrase in (*found, layers.NOTHING_OPEN) if phrase not in page] == []
+    rows = [line.split("|")[1].strip().lower() for line in page.splitlines() if line.startswith("| ")]
+    first = rows.index("cgroups")
+    assert rows[first : first + len(layers.LAYERS)] == list(layers.LAYERS)
 
 
 def test_without_a_layer_that_is_needed_nothing_runs(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from gpu_actors.child import ENGINE, Child
 from gpu_actors.engine_process import confinement, open_tree
 from gpu_actors.gates.base import Subject, failed, passed
 from gpu_actors.gates.cases import Plan
+from gpu_actors.gates.listed import listed
 from gpu_actors.gates.registry import STAGE_GATES
 from gpu_actors.jobs import Verdict, VerifyJob
 from gpu_actors.reference import Reference
@@ -54,6 +55,10 @@ def test_a_right_engine_passes_every_gate_and_leaves_evidence_named_by_its_hash(
     assert {gate.gate for gate in verdict.gates if gate.level == "L2"} >= {"linear", "forward"}
     assert {gate.gate for gate in verdict.gates if gate.level == "L1"} >= {"agreement", "server"}
     assert verdict.gates[-1].gate == "run_again"
+    order = [row.id for row in listed()]
+    ran = [gate.gate for gate in verdict.gates]
+    assert ran == [name for name in order if name in ran], "the page on gates has another order"
+    assert {"float32_execution", "float32_model"}.isdisjoint(ran), "they apply to bfloat16 Targets alone"
     for gate in verdict.gates:
         stored = json.loads((tmp_path / f"{gate.evidence[0].sha256}.json").read_text())
         assert stored["gate"] == gate.gate

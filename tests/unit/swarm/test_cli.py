@@ -57,6 +57,8 @@ def test_the_knowledge_base_is_built_shown_and_checked(capsys: pytest.CaptureFix
         (["ckb", "log"], "contracts +"),
         (["ckb", "show"], "test_contracts"),
         (["ckb", "show", "models"], "llama"),
+        (["ckb", "show", "test_contracts"], "acceptance_greedy"),
+        (["ckb", "show", "test_contracts", "acceptance_greedy"], '"id": "acceptance-greedy"'),
         (["ckb", "verify"], "every file is as its manifest says"),
         (["ckb", "lint"], "no problems"),
         (["ckb", "lint", "--seed"], "no problems"),
@@ -123,9 +125,25 @@ def test_the_composer_needs_no_check_that_costs(capsys: pytest.CaptureFixture[st
     assert "composer" in capsys.readouterr().out
 
 
-def test_status_without_a_run_lists_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_without_a_run_lists_none(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status"]) == 0
-    assert capsys.readouterr().out.split() == ["run", "state", "merged", "engine"]
+    told = capsys.readouterr()
+    assert told.out.split() == ["run", "state", "merged", "engine"]
+    assert f"note: in {home / 'runs'} there are: none yet (ENGINESMITH_HOME sets" in told.err
+
+
+def test_a_name_that_is_elsewhere_is_refused_with_the_folder_that_was_looked_into(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever stands beside runs/mine in another folder must see why it isn't found."""
+    other = tmp_path / "other"
+    for file in ("runs/mine/plan.json", "engines/mine/engine_1/manifest.json"):
+        (other / file).parent.mkdir(parents=True)
+        (other / file).write_text("{}")
+    monkeypatch.chdir(other)
+    for command, folder in (("status", "runs"), ("report", "runs"), ("resume", "runs"), ("serve", "engines")):
+        assert main([command, "mine"]) == 2
+        assert f"; in {home / folder} there are: none yet (ENGINESMITH_HOME sets" in capsys.readouterr().err
 
 
 def test_an_interrupt_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

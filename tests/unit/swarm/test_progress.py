@@ -7,7 +7,7 @@ from rich.console import Console
 from swarm.events import AnyEvent
 from swarm.progress import ISSUES, ROWS, Progress, budget_line, clock_text, latest_candidates
 from swarm.state import RunState, fold
-from swarm.tables import candidates_table, runs_table, summary_lines
+from swarm.tables import candidates_table, evidence_lines, runs_table, summary_lines
 from swarm.target import Budget
 from tests.unit.swarm.example_run import Example
 
@@ -111,3 +111,14 @@ def test_the_status_tables_say_why_a_candidate_was_kept_or_discarded() -> None:
     assert "merged" in text
     assert any("engine: engines/smollm2-135m-cpu/" in line for line in summary_lines(state, Budget()))
     assert "accepted" in rendered(runs_table({"demo-1": state}), width=160)
+
+
+def test_status_names_the_file_of_the_evidence_against_each_candidate() -> None:
+    state = fold(list(Example().events()))
+    lines = evidence_lines(state, "runs/demo-1/evidence")
+    rejected = [(c, v) for c in state.candidates.values() for v in c.verdicts.values() if v.failures]
+    assert len(lines) == len(rejected) > 0
+    for line, (candidate, verdict) in zip(lines, rejected, strict=True):
+        gate = verdict.failures[0]
+        assert line.startswith(f"evidence of {candidate.id}: {gate.gate} (")
+        assert line.endswith(f": runs/demo-1/evidence/{gate.evidence[0].sha256}.json")

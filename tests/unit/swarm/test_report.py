@@ -132,6 +132,16 @@ def test_every_candidate_has_its_commit_decision_and_reason_on_the_page(state: R
         assert candidate.decided.reason in text
 
 
+def test_every_piece_of_evidence_is_named_as_its_file_is(state: RunState) -> None:
+    page = page_of(state)
+    for candidate in state.candidates.values():
+        for verdict in candidate.verdicts.values():
+            for file in (file for gate in verdict.gates for file in gate.evidence):
+                assert f'title="{file.sha256}.json: ' in page
+                assert f">{file.sha256[:10]}*.json<" in page
+    assert "run-1/evidence/" in page
+
+
 def test_the_secret_that_verdicts_draw_from_is_not_on_the_page(state: RunState) -> None:
     assert str(example_plan().draw) not in page_of(state)
 
