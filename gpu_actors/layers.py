@@ -21,7 +21,8 @@ LAYERS: dict[Layer, str] = {
     "landlock": "an allow-list of files; TCP ports, signals and abstract sockets where there are no namespaces",
     "seccomp": "refuses calls and kinds of sockets that no engine needs",
 }
-"""In the order in which they are put on. Limits (drivers/rules.py, usage.py) and a clean environment come with each."""
+"""In the order in which they are put on. Limits (drivers/rules.py, allowance.py) and a clean environment come with
+each."""
 NEEDED: tuple[Layer, ...] = ("landlock", "seccomp")
 """Without these nothing generated is run, unless a Target says `sandbox: none`."""
 NOTHING_OPEN = "nothing known"
