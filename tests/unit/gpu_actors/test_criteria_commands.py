@@ -11,7 +11,7 @@ from gpu_actors.child import ENGINE, Child
 from gpu_actors.criteria import changed_lines, findings
 from gpu_actors.engine_process import confinement
 from gpu_actors.gates.base import Finding, Subject
-from gpu_actors.jobs import Profile
+from gpu_actors.jobs import EngineJob, Profile
 from gpu_actors.profiler import Steps, profile
 from gpu_actors.reference import Reference
 from tests.unit.gpu_actors import tiny
@@ -32,7 +32,7 @@ def criterion(command: str, metric: str = "found", comparison: str = ">", value:
 
 
 STEP = "        return self.head(self.forward(torch.tensor([token]), cache, position))[0]"
-SLEEPS_MS = 5.0
+SLEEPS_MS = 50.0
 SLOW = f"""        import time
         time.sleep({SLEEPS_MS / 1000})
 {STEP}"""
@@ -52,12 +52,17 @@ def test_a_step_s_time_is_by_our_clock_and_what_a_call_needs_beside_its_steps_ca
     """The engine stops every clock of its own process that asks for one by the module's name."""
     tree = tiny.write_engine(work / "slow", "llama", {"model.py": (STEP, OWN_CLOCK + SLOW)})
     found = measured(work, tree)
-    assert SLEEPS_MS < found.step_ms < 4 * SLEEPS_MS, found
+    assert SLEEPS_MS / 2 < found.step_ms < 4 * SLEEPS_MS, found
+
+
+def with_context(job: EngineJob, prompt: int, new: int) -> EngineJob:
+    workload = job.facts.workload.model_copy(update={"max_prompt": prompt, "max_new": new})
+    return job.model_copy(update={"facts": job.facts.model_copy(update={"workload": workload})})
 
 
 def measured(work: Path, tree: Path) -> Profile:
-    """As the profile measures, whatever its watch tells."""
-    job = tiny.engine_job(tree, work / "llama")
+    """As the profile measures in a context of 16 tokens, whatever its watch tells."""
+    job = with_context(tiny.engine_job(tree, work / "llama"), 8, 8)
     with Child(ENGINE, confinement(job, work / "cache")) as child:
         return Steps(job, child, time.monotonic() + 60).measure()
 
@@ -71,9 +76,7 @@ def test_a_step_that_leaves_its_work_out_is_no_faster_one(work: Path) -> None:
 
 def test_a_context_without_room_for_steps_is_said(work: Path) -> None:
     tree = tiny.write_engine(work / "short", "llama")
-    job = tiny.engine_job(tree, work / "llama")
-    workload = job.facts.workload.model_copy(update={"max_prompt": 1, "max_new": 1})
-    job = job.model_copy(update={"facts": job.facts.model_copy(update={"workload": workload})})
+    job = with_context(tiny.engine_job(tree, work / "llama"), 1, 1)
     found = profile(job, work / "cache", "c", "profile")
     assert found.failure == "a context of 2 tokens has no room for two decode steps behind a prompt"
 
