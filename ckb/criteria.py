@@ -30,11 +30,11 @@ METRICS: dict[str, tuple[str, ...]] = {
 """Commands that the harness has itself, and what they tell.
 
 tree       the candidate's text: its lines, and how many lines and files differ from the tree that it started from
-profile    a decode step of the candidate: milliseconds, and `share.PART`, the part's share of it (0 to 1)
+profile    a decode step of the candidate, in milliseconds by the harness's clock. No share of its parts: those are
+           times by the candidate's own
 benchmark  the round's paired benchmark: relative gain of the objective over the incumbent with its 95% interval
            (+0.1 is 10% better), and the candidate's objective in its own unit
 """
-SHARE = "share."
 
 
 class Criterion(Frozen):
@@ -51,8 +51,7 @@ class Criterion(Frozen):
     @model_validator(mode="after")
     def can_be_decided(self) -> "Criterion":
         known = METRICS.get(self.command)
-        share = self.command == PROFILE and self.metric.startswith(SHARE)
-        if known and self.metric not in known and not share:
+        if known and self.metric not in known:
             raise ValueError(f"{self.command} tells {', '.join(known)}; it does not tell {self.metric!r}")
         return self
 

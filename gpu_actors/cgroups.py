@@ -136,12 +136,6 @@ class Group:
         told = _read(folder / "memory.events") or _read(folder / "memory.oom_control")
         return any(line.split() != ["oom_kill", "0"] for line in told.splitlines() if line.startswith("oom_kill "))
 
-    def refused_processes(self) -> bool:
-        """Whether a fork failed because the group was at its limit."""
-        folder = self._folders.get("processes")
-        told = _read(folder / "pids.events") if folder else ""
-        return any(line.split() != ["max", "0"] for line in told.splitlines() if line.startswith("max "))
-
     def remove(self) -> None:
         """Removes the folders. A kernel that still counts an ended process says busy for some milliseconds."""
         deadline = time.monotonic() + 2.0

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from ckb.hashing import sha256
 from gpu_actors import bubblewrap, layers, readable
@@ -44,9 +44,9 @@ class Confinement:
     """Of each of its processes."""
     devices: tuple[str, ...] = ()
     """Device files that are passed through, as glob patterns; gpus.grant tells those of the leased devices."""
-    without: frozenset[Layer] = frozenset()
-    """Layers that are left out although they work here: to see what the others contain. One of layers.NEEDED among
-    them, and nothing runs."""
+    without: ClassVar[frozenset[Layer]] = frozenset()
+    """Layers that are left out although they work here. No caller can name any: the tests of the single layers make a
+    class of their own. One of layers.NEEDED among them, and nothing runs."""
 
 
 def environment(private: Path, extra: Mapping[str, str]) -> dict[str, str]:

@@ -6,18 +6,33 @@ made before anything is timed.
 
 import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ckb.criteria import BENCHMARK, PROFILE, TREE, Criterion
+from ckb.errors import UserError
 from ckb.hashing import tree_files
+from ckb.violations import Violation
 from gpu_actors.blocked import Blocked
 from gpu_actors.gates.base import Finding, Subject, failed, passed
 from gpu_actors.jobs import Shortage
 from gpu_actors.profiler import profile
-from gpu_actors.user import run_user_benchmark
+from gpu_actors.user import UserRun, resolve, run_user_benchmark
 
 COMMAND_S = 60.0
-"""What a command line must be given at least."""
+"""What a verdict with a command line among its criteria must be given at least. What its gates leave of that is the
+candidate's own affair."""
+
+
+@dataclass(frozen=True)
+class Telling:
+    """What one command told of a candidate."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    trouble: str = ""
+    """Why it told nothing."""
+    violations: tuple[Violation, ...] = ()
+    """What the candidate tried meanwhile that no engine may. With any, nothing that was told counts."""
 
 
 def in_verdict(criteria: Sequence[Criterion]) -> dict[str, list[Criterion]]:
@@ -30,10 +45,11 @@ def in_verdict(criteria: Sequence[Criterion]) -> dict[str, list[Criterion]]:
 
 
 def findings(subject: Subject, command: str, criteria: Sequence[Criterion], cache_dir: Path) -> list[Finding]:
-    """One finding for each criterion of one command, which is run once. Raises ChildFailure, and Blocked when less
-    time is left than a command line must be given."""
-    metrics, trouble = told(subject, command, cache_dir)
-    return [judged(criterion, metrics, trouble) for criterion in criteria]
+    """One finding for each criterion of one command, which is run once. Its violations, each once, are the first one's.
+    Raises Blocked when the verdict was given less time than a command line must be given."""
+    telling = told(subject, command, cache_dir, f"{criteria[0].part}_of_issue")
+    found = [judged(criterion, telling.metrics, telling.trouble) for criterion in criteria]
+    return [replace(found[0], violations=telling.violations), *found[1:]]
 
 
 def judged(criterion: Criterion, metrics: Mapping[str, float], trouble: str = "") -> Finding:
@@ -47,19 +63,30 @@ def judged(criterion: Criterion, metrics: Mapping[str, float], trouble: str = ""
     return passed(summary, **data) if criterion.speaks_for(found) else failed(summary, **data)
 
 
-def told(subject: Subject, command: str, cache_dir: Path) -> tuple[dict[str, float], str]:
-    """What a command tells, by metric; and why it told nothing."""
+def told(subject: Subject, command: str, cache_dir: Path, gate: str) -> Telling:
+    """Runs one command. `gate`: of its violations."""
     if command == TREE:
-        return changed(subject.tree_dir, Path(subject.job.base_dir)), ""
+        return Telling(changed(subject.tree_dir, Path(subject.job.base_dir)))
     if command == PROFILE:
-        found = profile(subject.job.engine, cache_dir)
-        if found.failure:
-            return {}, found.failure
-        return {"step_ms": found.step_ms, **{f"share.{part}": share for part, share in found.shares.items()}}, ""
-    if (left := subject.seconds_left) < COMMAND_S:
-        raise Blocked(f"{command!r}", Shortage(asked=COMMAND_S, available=max(0.0, left), unit="seconds"))
-    run = run_user_benchmark(command, (subject.tree_dir.parent,), subject.job.engine, cache_dir, left)
-    return run.metrics, "" if run.status == "PASS" else f"{run.status}: {run.summary}"
+        found = profile(subject.job.engine, cache_dir, subject.job.candidate, gate, subject.seconds_left)
+        return Telling({} if found.failure else {"step_ms": found.step_ms}, found.failure, found.violations)
+    try:
+        resolve(command)
+    except UserError as error:  # an author stated it: it speaks against the issue's candidate, and ends no run
+        return Telling(trouble=str(error))
+    if (given := subject.job.deadline_s) < COMMAND_S:
+        raise Blocked(f"{command!r}", Shortage(asked=COMMAND_S, available=given, unit="seconds"))
+    if (left := subject.seconds_left) <= 0:
+        return Telling(trouble=f"its gates left nothing of the {given:.0f} s of its verdict to run {command!r}")
+    return ran(
+        run_user_benchmark(command, (subject.tree_dir.parent,), subject.job.engine, cache_dir, left), subject, gate
+    )
+
+
+def ran(run: UserRun, subject: Subject, gate: str) -> Telling:
+    """What a command line told."""
+    rows = tuple(row.model_copy(update={"candidate": subject.job.candidate, "gate": gate}) for row in run.violations)
+    return Telling(run.metrics, "" if run.status == "PASS" else f"{run.status}: {run.summary}", rows)
 
 
 def changed(tree_dir: Path, base_dir: Path) -> dict[str, float]:
@@ -78,4 +105,7 @@ def texts(folder: Path) -> dict[str, list[str]]:
 
 
 def changed_lines(before: list[str], after: list[str]) -> int:
-    return sum(line[0] in "+-" for line in difflib.ndiff(before, after) if line[:2] in ("+ ", "- "))
+    """Lines taken away and added. Not by ndiff, which looks for likeness within lines: on a thousand lines of a
+    candidate's choice it takes minutes."""
+    edits = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    return sum(i2 - i1 + j2 - j1 for kind, i1, i2, j1, j2 in edits if kind != "equal")

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpu_actors.benchmarker import Benchmarker
-from gpu_actors.child import ChildFailure
 from gpu_actors.jobs import Benchmark, BenchmarkJob, EngineJob, Profile, Verdict, VerifyJob
 from gpu_actors.lease import FOLDER, Lease, physical_devices
 from gpu_actors.meter import Meter, Share
@@ -46,10 +45,7 @@ class Device:
     def profile(self, job: EngineJob) -> Profile:
         """Where a decode step's time goes. An engine that fails under the profiler is a Profile that says so."""
         with self._holding(exclusive=True) as share:
-            try:
-                found = profile(job, self._cache_dir)
-            except ChildFailure as failure:
-                found = Profile(shares={}, step_ms=0.0, failure=f"{failure.kind}: {failure}"[:500])
+            found = profile(job, self._cache_dir, f"tree {job.tree[:12]}", "profile")
         return found.model_copy(update={"device_seconds": share.seconds})
 
     @contextmanager

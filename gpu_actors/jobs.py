@@ -272,6 +272,8 @@ class UserRow(Frozen):
     """Why the row does not count (it failed, its files changed, foreign load), or None."""
     busy: bool = False
     """It is void because foreign processes used the machine: nothing is said against the arm."""
+    violations: tuple[Violation, ...] = ()
+    """What the arm tried in the benchmark's process that no engine may. With any, the row is void."""
 
 
 class ArmResult(Frozen):
@@ -321,6 +323,12 @@ class Benchmark(Frozen):
     """Time for which the device was held, of what several held at once an equal part; waiting for it is not in it."""
 
     @property
+    def violations(self) -> tuple[Violation, ...]:
+        """Of the arms, wherever they showed."""
+        tried = [*(arm.violations for arm in self.arms), *(row.violations for row in self.user_rows)]
+        return tuple(row for rows in tried for row in rows)
+
+    @property
     def counted(self) -> tuple[Row, ...]:
         """The valid rows of each repeat's last group. What a group that was spoiled and measured again left behind has
         no partner on its own prompt, so it counts for no arm."""
@@ -347,13 +355,16 @@ class Profile(Frozen):
     """Where a decode step's time goes."""
 
     shares: dict[str, float]
-    """Part of a step -> share of its time; empty when the engine failed under the profiler."""
+    """Part of a step -> share of its time by the engine's own clock; empty when it failed under the profiler."""
     step_ms: float
+    """By the harness's clock."""
     failure: str = ""
     """How the engine failed under the profiler, or empty."""
     read_gb_s: float = 0.0
     """Best streaming read of the memory that is timed, measured after it; 0 where there was nothing to compare."""
     no_floor: str = ""
     """Why the step was held to no floor of memory, or empty."""
+    violations: tuple[Violation, ...] = ()
+    """What it tried meanwhile that no engine may. With any, it failed."""
     device_seconds: float = 0.0
     """Time for which the device was held, of what several held at once an equal part; waiting for it is not in it."""

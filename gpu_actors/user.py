@@ -159,13 +159,19 @@ def _program(
 
 
 def resolve(command: str) -> list[str]:
-    """The command's words, the program as a full path; `python` is our own interpreter. Raises UserError."""
-    words = shlex.split(command)
+    """The command's words, the program as a full path; `python` is our own interpreter. Raises UserError for what is no
+    command line, or names no program."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UserError(f"{command!r} is no command line: {error}") from error
     if not words:
-        raise UserError("user: the command is empty")
+        raise UserError(f"{command!r} is no command line: it is empty")
+    if "\0" in command:
+        raise UserError(f"{command!r} is no command line: it holds a NUL character")
     program = sys.executable if words[0] in ("python", "python3") else shutil.which(words[0])
     if not program:
-        raise UserError(f"user: there is no program {words[0]!r} on the PATH, from the command {command!r}")
+        raise UserError(f"there is no program {words[0]!r} on the PATH, from the command {command!r}")
     return [str(Path(program).absolute()), *words[1:]]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpu_actors.jobs import Arm, BenchmarkJob, EngineJob, UserRow
 from gpu_actors.machine import FOREIGN_LIMIT, ForeignLoad
-from gpu_actors.user import changed_since, run_user_benchmark
+from gpu_actors.user import UserRun, changed_since, run_user_benchmark
 
 RUN_S = 300.0
 """Most time of one run: what the trial before the plan had."""
@@ -47,23 +47,25 @@ class UserRounds:
 
     def _time(self, name: str, engine: EngineJob, repeat: int, group: int) -> bool:
         load = ForeignLoad()
-        metrics, failure = self._measure(engine)
+        run, failure = self._measure(engine)
         foreign = load.share()
         loud = foreign > FOREIGN_LIMIT
         void = failure or (f"foreign processes used {foreign:.0%} of the machine" if loud else None)
         shown = repeat < self._job.shown
         place = {"repeat": repeat, "group": group, "order": len(self._rows) + 1}
         busy = loud and not failure
-        self._rows.append(UserRow(arm=name, **place, shown=shown, metrics=metrics, void=void, busy=busy))
+        rows = tuple(row.model_copy(update={"candidate": name, "gate": "benchmark"}) for row in run.violations)
+        said = {"metrics": run.metrics, "violations": rows, "void": void, "busy": busy}
+        self._rows.append(UserRow(arm=name, **place, shown=shown, **said))
         if failure:
             del self._engines[name]
         return busy
 
-    def _measure(self, engine: EngineJob) -> tuple[dict[str, float], str]:
-        """What the benchmark printed, and why it does not count."""
+    def _measure(self, engine: EngineJob) -> tuple[UserRun, str]:
+        """How the benchmark ended, and why it does not count."""
         if changed := changed_since(self._job.user_files):
-            return {}, changed
+            return UserRun("CHANGED", changed, 0.0), changed
         # a package is found only where its parent folder can be listed
         files = (*map(Path, self._job.user_files), Path(engine.tree_dir).parent)
         run = run_user_benchmark(self._job.user_benchmark, files, engine, self._cache_dir, RUN_S)
-        return run.metrics, "" if run.status == "PASS" else f"the user's benchmark: {run.status}: {run.summary}"
+        return run, "" if run.status == "PASS" else f"the user's benchmark: {run.status}: {run.summary}"

@@ -209,6 +209,7 @@ class RunState:
                 self.issues[issue_id].closed = event
             case e.ProfileMade(tree=tree, profile=profile):
                 self.profiles[tree] = profile
+                self.violations += [self._timed(row, None) for row in profile.violations]
             case e.EngineReleased():
                 self.released = event
             case e.Consolidated():
@@ -217,8 +218,7 @@ class RunState:
                 self.finished = event
             case e.BenchmarkMade():
                 self.benchmarks.append(event)
-                rows = tuple(row for arm in event.benchmark.arms for row in arm.violations)
-                self.violations += [self._timed(row, event) for row in rows]
+                self.violations += [self._timed(row, event.candidate) for row in event.benchmark.violations]
             case e.RoundOpened(round=number):
                 self.opened[number] = event
             case e.RoundClosed():
@@ -235,11 +235,12 @@ class RunState:
             candidate.blocked.pop(purpose, None)
             candidate.verdicts[purpose] = verdict
 
-    def _timed(self, row: Violation, event: e.BenchmarkMade) -> Violated:
-        """A violation of an arm, which is the incumbent, the engine to be released, or a candidate by its name."""
+    def _timed(self, row: Violation, judged: str | None) -> Violated:
+        """A violation of what was timed: the incumbent, the engine to be released (of `judged`, if that is named), or a
+        candidate by its name."""
         name = row.candidate
         if name not in self.candidates:
-            name = event.candidate if name == "engine" and event.candidate else self.merges[-1].candidate
+            name = judged if name == "engine" and judged else self.merges[-1].candidate
         candidate = self.candidates[name]
         tree = candidate.merged.tree if candidate.merged else candidate.submitted.tree
         return Violated(row.model_copy(update={"candidate": name}), candidate.attempts, "benchmark", tree)

@@ -41,10 +41,10 @@ from ckb.hashing import sha256_json, tree_sha256
 from ckb.knowledge_files import Knowledge, read_knowledge
 from ckb.records import STAGES, Choice, Contract, Fragment
 from ckb.space import Unsatisfiable, complete, in_force, selection
-from gpu_actors.gates import calls, error_cases, transitions
-from gpu_actors.gates.changed import States
+from gpu_actors.gates import calls, errors, states
+from gpu_actors.gates.errors_experiments import Refusal
 from gpu_actors.gates.interface import deviations
-from gpu_actors.gates.provoked import Refusal
+from gpu_actors.gates.states_experiments import States
 from gpu_actors.jobs import EngineJob, VerifyJob
 from gpu_actors.verifier import Verifier
 from roles.author import AuthorError
@@ -296,10 +296,10 @@ def on_paper(baseline: Baseline, made: Made, facts: Facts) -> str:
         data = baseline.evidence
         shown = {tuple(item[:3]): Refusal(**_tuples(item[3])) if item[3] else None
                  for item in data[f"errors_{stage}"]["refusals"]}  # fmt: skip
-        if fault := next(error_cases.faults(rows, shown), ""):
+        if fault := next(errors.faults(rows, shown), ""):
             return f"gate errors_{stage}: {fault}"
-        states: dict[Any, States] = {tuple(i[:3]): (i[3], i[4]) for i in data[f"states_{stage}"]["states"]}
-        if fault := next(transitions.faults(rows, states), ""):
+        moves: dict[Any, States] = {tuple(i[:3]): (i[3], i[4]) for i in data[f"states_{stage}"]["states"]}
+        if fault := next(states.faults(rows, moves), ""):
             return f"gate states_{stage}: {fault}"
         recorded = data[f"calls_{stage}"]
         if fault := next(calls.faults(rows, made.rows, recorded["calls"], recorded["values"], facts), ""):

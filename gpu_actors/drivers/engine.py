@@ -1,6 +1,5 @@
-"""Operations on a whole engine: load, generate, stream, logits, its HTTP server, and where a step's time goes."""
+"""Operations on a whole engine: load, generate, stream, logits, and its HTTP server."""
 
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -8,11 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import experiments, honest, record, scheduling, serve, serving, stages, trace
+from . import experiments, honest, profiling, record, scheduling, serve, serving, stages, trace
 from .stages import PARTS, module, result
 
 Emit = Callable[[Any], None]
-TIMED = ("linear", "attention", "rms_norm", "rope", "silu_mul")
 
 
 def load_engine(checkpoint: str) -> dict[str, Any]:
@@ -65,64 +63,6 @@ def sample(logits: np.ndarray, body: dict[str, Any] | None, count: int) -> dict[
     return {"tokens": [int(sampler(row)) for _ in range(count)]}
 
 
-class Clock:
-    """Time by part. What one part calls of another is charged to the outer one: the head's product is the head's."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._busy = False
-
-    def wrap(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            if self._busy:
-                return function(*args, **kwargs)
-            self._busy = True
-            honest.settle()  # a device may still be at what came before
-            start = time.perf_counter()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                honest.settle()
-                self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start
-                self._busy = False
-
-        return timed
-
-
-def profile(checkpoint: str, prompt: list[int], steps: int, capacity: int) -> dict[str, Any]:
-    """Share of a decode step by the kernels it calls by name, and the step's time in milliseconds (timed bare).
-
-    A part that an engine fused into something else does not appear; what is in no part is `rest`.
-    """
-    stages.load_model(checkpoint)
-    model, cache = PARTS["model"], module("cache").KVCache(capacity)
-    model.forward(torch.tensor(prompt, dtype=torch.int64), cache, 0)
-    run = range(len(prompt), len(prompt) + steps)
-    model.step(prompt[-1], cache, len(prompt))
-    honest.settle()
-    start = time.perf_counter()
-    for position in run:
-        model.step(prompt[-1], cache, position)
-    honest.settle()
-    bare = time.perf_counter() - start
-    clock = Clock()
-    package = PARTS["package"]
-    kernels = module("kernels")
-    originals = {name: getattr(kernels, name) for name in TIMED}
-    for name, held in list(sys.modules.items()):
-        for part in TIMED:
-            if name.startswith(f"{package}.") and getattr(held, part, None) is originals[part]:
-                setattr(held, part, clock.wrap(part, originals[part]))
-    model.head = clock.wrap("head", model.head)
-    start = time.perf_counter()
-    for position in run:
-        model.step(prompt[-1], cache, position)
-    honest.settle()
-    whole = time.perf_counter() - start
-    shares = {part: spent / whole for part, spent in clock.seconds.items()}
-    return {"shares": shares | {"rest": max(0.0, 1.0 - sum(shares.values()))}, "step_ms": 1000 * bare / steps}
-
-
 PLAIN = (
     stages.OPERATIONS
     | honest.OPERATIONS
@@ -132,6 +72,7 @@ PLAIN = (
     | serving.OPERATIONS
     | serve.OPERATIONS
     | scheduling.OPERATIONS
+    | profiling.OPERATIONS
 )
 OPERATIONS = PLAIN | {
     "load_engine": load_engine,
@@ -142,5 +83,4 @@ OPERATIONS = PLAIN | {
     "chat": chat,
     "decode": decode,
     "sample": sample,
-    "profile": profile,
 }

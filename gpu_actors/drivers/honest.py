@@ -1,5 +1,10 @@
-"""What the honesty gates ask a child to do or to count of itself. What it counts, the parent compares with what the
-kernel says of it from outside: a candidate that lies here has to do the work all the same."""
+"""What the honesty gates ask a child to do or to count of itself.
+
+Positions fed and functions compiled are compared with what the kernel says from outside: a candidate that lies there
+has to do the work all the same. The operators of a stream and what a profiler saw of the device have no such second,
+since nobody outside can count them. They are asked of choices only, beside the shared objects whose code the kernel saw
+run (gates/claims.py), and decide over no time.
+"""
 
 import sys
 from collections import Counter
@@ -86,17 +91,16 @@ class Operators(TorchFunctionMode):  # type: ignore[misc]
         return func(*args, **(kwargs or {}))
 
 
-def operators_of_step(prompt: list[int]) -> dict[str, Any]:
-    """Torch operators of one decode step of the loaded engine's model."""
-    model, kv = PARTS["engine"].model, module("cache").KVCache(len(prompt) + 1)
-    model.forward(torch.tensor(prompt, dtype=torch.int64), kv, 0)
+def operators_of_stream(prompt: list[int], max_new_tokens: int) -> dict[str, Any]:
+    """Torch operators of one whole stream, in the thread that asks for its tokens."""
     with Operators() as operators:
-        model.step(prompt[-1], kv, len(prompt))
+        for _ in PARTS["engine"].stream(prompt, max_new_tokens, ignore_eos=True):
+            pass
     return {"operators": operators.count}
 
 
 def device_events(prompt: list[int], max_new_tokens: int) -> dict[str, Any]:
-    """What a profiler of the device saw during one stream: event name -> how many times."""
+    """What a profiler in this process saw of the device during one stream: event name -> how many times."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
@@ -109,6 +113,6 @@ OPERATIONS = {
     "counted_stream": counted_stream,
     "compiled": compiled,
     "settle": settle,
-    "operators_of_step": operators_of_step,
+    "operators_of_stream": operators_of_stream,
     "device_events": device_events,
 }

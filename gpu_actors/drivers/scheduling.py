@@ -1,6 +1,7 @@
 """Experiments on an engine's scheduler, without its model: what runs is the experiment's."""
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,6 +47,9 @@ def schedule(requests: int, cancelled: int, failing: int, max_waiting: int) -> d
             started.wait(WAIT_S)  # the first one is running now, and no longer waits
     scheduler.cancel(held[cancelled])
     gate.set()
+    end = time.monotonic() + WAIT_S  # before it is closed, which may stand in the queue, too
+    while time.monotonic() < end and any(said[i][-1:] != [None] for i in range(requests - refused)):
+        time.sleep(0.001)
     scheduler.close()
     scheduler.cancel(held[0])  # which has ended
     return {"said": said, "states": [request.state for request in held], "order": order, "refused": refused}

@@ -42,11 +42,6 @@ class Expected:
     roundings: dict[str, float]
     """Dtype -> root mean square error of the worst position when activations are rounded to it."""
 
-    @property
-    def rounding(self) -> float:
-        """Of the first dtype that was asked for."""
-        return next(iter(self.roundings.values()))
-
 
 def expected(facts: Facts, checkpoint: Path, sequences: list[list[int]], dtypes: tuple[Dtype, ...]) -> list[Expected]:
     """The decoder's word on each sequence, and how far rounding to each dtype takes it. Raises UserError for a model of

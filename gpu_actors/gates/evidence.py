@@ -4,12 +4,15 @@ A field that a gate doesn't fill in is one that its outcome left open: what it f
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
 from ckb.facts import Frozen
 from gpu_actors.child import Kind
+
+Outcome = Literal["at work", "not at work", "not shown"]
+"""Of a mechanism. Not shown: nothing here could tell, and nobody fails for it."""
 
 
 class Evidence(Frozen):
@@ -197,9 +200,10 @@ class Rested(Evidence):
 
 
 class Claims(Evidence):
-    """What was seen of each mechanism that the choices claim, in words."""
+    """Whether each mechanism that the choices claim was seen at work."""
 
-    claims: list[str]
+    claims: dict[str, Outcome]
+    """decision=option -> outcome; what was measured of it is in the summary."""
 
 
 class Stated(Evidence):

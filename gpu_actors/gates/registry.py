@@ -7,7 +7,7 @@ from gpu_actors.gates import (
     claims,
     decode,
     distribution,
-    error_cases,
+    errors,
     execution,
     followed,
     honesty,
@@ -18,7 +18,7 @@ from gpu_actors.gates import (
     repeated,
     server,
     single,
-    transitions,
+    states,
 )
 from gpu_actors.gates.base import Gate
 
@@ -39,7 +39,7 @@ OWN: dict[Stage, tuple[Gate, ...]] = {
 def executed(stage: Stage) -> tuple[Gate, ...]:
     """What executes the contracts of a stage once its own tests have shown that it works; the last one ends the
     recording."""
-    return transitions.GATES[stage], error_cases.GATES[stage], calls.GATES[stage]
+    return states.GATES[stage], errors.GATES[stage], calls.GATES[stage]
 
 
 STAGE_GATES: tuple[Gate, ...] = (

@@ -19,6 +19,7 @@ from gpu_actors import cgroups, layers, sandbox
 from gpu_actors.layers import Layer
 from gpu_actors.sandbox import Confinement, Sandbox
 from tests.unit.gpu_actors.attacks import ATTACKS, CANDIDATE
+from tests.unit.gpu_actors.walls import without
 
 WALLS: dict[str, frozenset[Layer]] = {
     "bubblewrap": frozenset(),
@@ -131,7 +132,7 @@ def attempts(host: Host, walls: frozenset[Layer]) -> Attempts:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ENGINESMITH_SECRET", "x")
         patch.setenv("LD_PRELOAD", "")
-        return make(host, list(ATTACKS), Confinement(without=walls))
+        return make(host, list(ATTACKS), without(walls))
 
 
 HARMLESS = dict.fromkeys(("kills the parent", "stops the parent"), "os.kill(HOST['victim'], 0)")
@@ -172,7 +173,7 @@ def test_what_is_not_contained_is_stated(host: Host, attempts: Attempts, walls: 
     """Landlock lets files be named and measured that may not be read."""
     stated = "names and sizes of the host's files" in attempts.isolation.partition("open: ")[2]
     assert stated == ("bubblewrap" in walls)
-    looked = make(host, ["reads a file of the host"], Confinement(without=walls))
+    looked = make(host, ["reads a file of the host"], without(walls))
     assert (looked.outcomes["reads a file of the host"] == "EACCES") == stated, "with bubblewrap there is no such file"
 
 
@@ -193,8 +194,8 @@ def test_a_child_that_holds_the_port_is_in_nobody_s_way(walls: frozenset[Layer])
     with pytest.MonkeyPatch.context() as patch:
         ports = [sandbox.free_port(), sandbox.free_port()]
         patch.setattr(sandbox, "free_port", iter(ports).__next__)
-        with Sandbox(holding(ports[0], 60), Confinement(without=walls)) as first:
-            with Sandbox(holding(ports[1], 0), Confinement(without=walls)) as second:
+        with Sandbox(holding(ports[0], 60), without(walls)) as first:
+            with Sandbox(holding(ports[1], 0), without(walls)) as second:
                 assert second.wait(30) == 0, second.output
             assert first.running, first.output
     with socket.create_server(("127.0.0.1", ports[0])):
@@ -215,7 +216,7 @@ def test_attacks_succeed_without_the_layers_that_contain_them(
         names = [name for name in names if name != "raises its limits"]
     for name in names:
         needs(name)
-    off = Confinement(mode="none") if by == "limits" else Confinement(without=WALLS["neither"] | set(by))
+    off = Confinement(mode="none") if by == "limits" else without(WALLS["neither"] | set(by))
     try:
         assert make(host, names, off, harmless=True).outcomes == dict.fromkeys(names, "done")
     finally:

@@ -12,10 +12,11 @@ from ckb.hashing import sha256_json, tree_sha256
 from ckb.records import Choice, Contract, Tensor
 from ckb.space import in_force
 from gpu_actors.child import ChildFailure
-from gpu_actors.gates import calls, error_cases, transitions
+from gpu_actors.gates import calls, errors, states
 from gpu_actors.gates.base import Subject, read
+from gpu_actors.gates.errors import EXPERIMENTS
+from gpu_actors.gates.errors_experiments import Refusal
 from gpu_actors.gates.interface import deviations
-from gpu_actors.gates.provoked import EXPERIMENTS, Refusal
 from gpu_actors.jobs import EngineJob, Verdict
 from gpu_actors.verifier import Verifier
 from tests.unit.gpu_actors import tiny
@@ -239,7 +240,7 @@ def test_an_error_case_that_no_experiment_knows_fails_and_so_does_one_that_is_go
     key = ("kv-cache", case.function, case.condition)
     assert key in EXPERIMENTS
     seen = {key: Refusal("ValueError", "8 of 7", {"the last position": ("8",), "the capacity": ("7",)})}
-    assert list(error_cases.faults([cache], seen)) == []
+    assert list(errors.faults([cache], seen)) == []
     for update, says in (
         ({"condition": "positions past the end"}, "no experiment for 'positions past the end'"),
         ({"exception": "IndexError"}, "it must end in IndexError; found ValueError"),
@@ -247,22 +248,22 @@ def test_an_error_case_that_no_experiment_knows_fails_and_so_does_one_that_is_go
         ({"message": (*case.message, "the hour")}, "no experiment knows 'the hour'"),
     ):
         other = cache.model_copy(update={"error_cases": (case.model_copy(update=update),)})
-        assert any(says in fault for fault in error_cases.faults([other], seen)), says
+        assert any(says in fault for fault in errors.faults([other], seen)), says
     without = cache.model_copy(update={"error_cases": ()})
-    assert "says nothing of 'positions past the capacity'" in next(error_cases.faults([without], seen))
+    assert "says nothing of 'positions past the capacity'" in next(errors.faults([without], seen))
 
 
 def test_a_transition_is_held_to_the_states_that_were_seen() -> None:
     request = row("request")
     seen = {(request.id, t.subject, t.event): (t.before, t.after) for t in request.transitions}
-    assert list(transitions.faults([request], seen)) == []
+    assert list(states.faults([request], seen)) == []
     first, *rest = request.transitions
     for update, says in (
         ({"after": "finished"}, "must be 'finished', found 'running'"),
         ({"event": "noon"}, "no experiment for 'Request.state' at 'noon'"),
     ):
         other = request.model_copy(update={"transitions": (first.model_copy(update=update), *rest)})
-        assert any(says in fault for fault in transitions.faults([other], seen)), says
+        assert any(says in fault for fault in states.faults([other], seen)), says
 
 
 def test_an_answer_that_an_experiment_can_not_read_is_its_candidates_fault() -> None:

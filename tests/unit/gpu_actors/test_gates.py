@@ -174,8 +174,8 @@ def test_the_decoder_says_how_far_rounding_takes_a_sequence(tmp_path: Path) -> N
     for one, other in zip(single, half, strict=True):
         np.testing.assert_array_equal(one.logits, other.logits)
         size = rms(one.logits)
-        assert 2**-26 * size < one.rounding < 2**-18 * size
-        assert 2**-10 * size < other.rounding < 2**-2 * size
+        assert 2**-26 * size < one.roundings["float32"] < 2**-18 * size
+        assert 2**-10 * size < other.roundings["bfloat16"] < 2**-2 * size
     (shorter,) = Decoder(model, folder, "float32").expected([[5, 9]])
     np.testing.assert_allclose(single[0].logits[:2], shorter.logits, rtol=1e-12)
 

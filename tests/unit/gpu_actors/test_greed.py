@@ -15,6 +15,7 @@ from gpu_actors.cgroups import Group, mounts
 from gpu_actors.layers import Layer
 from gpu_actors.sandbox import Confinement, Sandbox
 from tests.unit.gpu_actors.test_attacks import WALLS
+from tests.unit.gpu_actors.walls import without
 
 WAYS: dict[str, frozenset[Layer]] = {**WALLS, "no cgroup": WALLS["neither"] | {"cgroups"}}
 LIMITS = {"memory_bytes": 300 << 20, "disk_bytes": 50 << 20, "file_bytes": 20 << 20, "cpu_seconds": 2, "tasks": 400}
@@ -74,7 +75,7 @@ def named(word: str) -> list[int]:
 def test_what_takes_too_much_is_ended_and_leaves_nothing(way: frozenset[Layer], name: str) -> None:
     code, reasons = GREED[name]
     word = f"greed-{os.getpid()}-{name.replace(' ', '-')}"
-    with Sandbox(python(code, word), Confinement(**LIMITS, without=way)) as child:  # type: ignore[arg-type]
+    with Sandbox(python(code, word), without(way, **LIMITS)) as child:
         status = child.wait(60)
         assert status is not None, "it still runs"
         child.drain()
@@ -108,7 +109,7 @@ if os.fork() == 0:
 print("ready", flush=True)
 time.sleep(600)
 """
-    with Sandbox(python(code, word), Confinement(without=way)) as child:
+    with Sandbox(python(code, word), without(way)) as child:
         deadline = time.monotonic() + 30
         while "ready" not in child.output and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -143,7 +144,7 @@ def test_empty_files_count_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_folder_that_nobody_may_look_into_is_removed_with_the_others(way: frozenset[Layer]) -> None:
     code = "os.makedirs('a/b/c')\nopen('a/b/c/x', 'w').close()\nos.chmod('a/b', 0)\nos.chmod('a', 0o500)"
-    with Sandbox(python(code), Confinement(without=way)) as child:
+    with Sandbox(python(code), without(way)) as child:
         assert child.wait(60) == 0, child.output
     assert not child.private.exists()
 
@@ -159,7 +160,7 @@ open("a.cpp", "w").write("int main() { return 7; }")
 subprocess.run(["c++", "a.cpp", "-o", "a"], check=True)
 sys.exit(subprocess.run(["./a"]).returncode)
 """
-    with Sandbox(python(code), Confinement(without=way)) as child:
+    with Sandbox(python(code), without(way)) as child:
         assert child.wait(60) == 7, child.output
 
 
@@ -173,7 +174,7 @@ def test_what_a_tree_left_in_its_kernels_is_code_of_nobody_else(tmp_path: Path, 
         (kernels / name).write_text(plant)
     environment = {"PYTHONPATH": str(kernels), "HOME": str(kernels)}
     code = f"import json\nfrom pathlib import Path\nprint(json.__file__.startswith('{kernels}'))"
-    rules = Confinement(write=(kernels, marks), environment=environment, without=way)
+    rules = without(way, write=(kernels, marks), environment=environment)
     with Sandbox(python(code), rules) as child:
         assert child.wait(60) == 0, child.output
         child.drain()
@@ -193,7 +194,7 @@ def test_a_later_child_of_a_tree_owns_what_an_earlier_one_left(tmp_path: Path, w
         f"open('{kernels}/a/old', 'a').write('y'); open('{kernels}/a/new', 'w').write('z'); os.utime('{kernels}/a/old')"
     )
     for _ in range(2):
-        with Sandbox(python(code), Confinement(write=(kernels,), without=way)) as child:
+        with Sandbox(python(code), without(way, write=(kernels,))) as child:
             assert child.wait(60) == 0, child.output
     assert (kernels / "a" / "old").read_text() == "xyy"
     assert foreign.stat().st_uid == os.getuid()
@@ -284,7 +285,7 @@ def test_without_a_layer_that_is_needed_nothing_runs(tmp_path: Path) -> None:
     for layer in layers.NEEDED:
         kernels = tmp_path / layer
         kernels.mkdir()
-        rules = Confinement(write=(kernels,), without=frozenset({layer}))
+        rules = without({layer}, write=(kernels,))
         before = handles()
         with pytest.raises(UserError, match=f"{layer} can't be applied here"):
             Sandbox(python(f"open('{kernels}/ran', 'w')"), rules)

@@ -1,6 +1,7 @@
 """Honesty gates: the smallest cheats, each found by the gate that should, and right engines that pass all of them."""
 
 import re
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from ckb.facts import Facts
+from ckb.hashing import tree_sha256
 from ckb.records import Choice
 from gpu_actors.child import ENGINE, Child
 from gpu_actors.drivers import honest
@@ -179,7 +181,11 @@ TORCH: dict[str, Choice] = {"linear": "torch", "attention": "torch", "step": "ea
         (COMPILED, COMPILED, ""),
         (NATIVE, NATIVE, ""),
         (TORCH, TORCH, ""),
-        (NATIVE, COMPILED, r"step=compiled: a decode step is one call .* a step takes \d+ torch operators \(at most 4"),
+        (
+            NATIVE,
+            COMPILED,
+            r"step=compiled: a decode step is one call .* a token takes \d+ torch operators \(at most 12",
+        ),
         (TORCH, NATIVE, "linear=native: .*, but no shared object of its own is loaded"),
     ],
     ids=["compiled", "native", "torch", "a step that is not compiled", "products that are torch's"],
@@ -212,10 +218,46 @@ def test_code_that_is_loaded_and_never_run_is_no_mechanism(work: Path) -> None:
 def test_what_a_platform_can_not_show_is_said_and_fails_nobody(work: Path) -> None:
     tree = tiny.write_engine(work / "no_graph", "llama")
     found = findings(tiny.engine_job(tree, work / "llama"), work, claims.GATES, {"step_program": "graph"})
-    assert (found["mechanism"].status, found["mechanism"].summary) == (
-        "PASS",
-        "step_program=graph can't be shown on cpu",
-    )
+    one = found["mechanism"]
+    assert (one.status, one.summary) == ("PASS", "step_program=graph: not shown: it can't be on cpu")
+    assert one.data == {"claims": {"step_program=graph": "not shown"}}
+
+
+def test_a_kernel_without_a_record_of_touched_pages_shows_nothing_and_the_evidence_says_so(
+    work: Path, composed: Callable[[Mapping[str, Choice]], EngineJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the kernel is another one here: the rest of what `step=compiled` claims is still asked."""
+    monkeypatch.setattr(claims, "forget_references", lambda pid: False)
+    for made, outcome in ((COMPILED, "not shown"), (NATIVE, "not at work")):
+        one = findings(composed(made), work, claims.GATES, {"step": "compiled"})["mechanism"]
+        assert one.data == {"claims": {"step=compiled": outcome}}, one.summary
+
+
+STEP_CALL = "self.model.step(token, cache, position)"
+EAGER_CALL = "self.model.head(self.model.forward(torch.tensor([token]), cache, position))[0]"
+
+
+def edited(engine: EngineJob, folder: Path, edit: Callable[[str], str]) -> EngineJob:
+    """A composed engine with another engine.py."""
+    shutil.copytree(engine.tree_dir, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    before = (folder / "engine.py").read_text()
+    assert edit(before) != before
+    (folder / "engine.py").write_text(edit(before))
+    return engine.model_copy(update={"tree_dir": str(folder), "tree": tree_sha256(folder)})
+
+
+def test_what_is_counted_is_the_stream_s_and_not_that_of_a_model_kept_beside_it(
+    work: Path, composed: Callable[[Mapping[str, Choice]], EngineJob]
+) -> None:
+    """One decodes by single operators and holds a compiled step that nobody calls; one is right and holds its model
+    under a name that no contract knows."""
+    right = composed(COMPILED)
+    eager = edited(right, work / "beside", lambda text: text.replace(STEP_CALL, EAGER_CALL))
+    (named,) = findings(eager, work, claims.GATES, {"step": "compiled"}).values()
+    assert named.data == {"claims": {"step=compiled": "not at work"}}, named.summary
+    renamed = edited(right, work / "renamed", lambda text: text.replace("self.model", "self.network"))
+    (named,) = findings(renamed, work, claims.GATES, {"step": "compiled"}).values()
+    assert named.data == {"claims": {"step=compiled": "at work"}}, named.summary
 
 
 def test_every_claim_is_of_an_option_that_a_contract_offers() -> None:

@@ -36,7 +36,7 @@ except OSError:
     pass
 print(json.dumps(found))
 '''
-rules = Confinement(without=frozenset(json.loads(sys.argv[2])), tasks=60)
+rules = type("Without", (Confinement,), {"without": frozenset(json.loads(sys.argv[2]))})(tasks=60)
 with Sandbox([sys.executable, "-I", "-S", "-c", code, sys.argv[3]], rules) as child:
     assert child.wait(60) == 0, child.output
     child.drain()

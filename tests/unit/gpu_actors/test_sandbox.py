@@ -259,3 +259,11 @@ print(confine.enter_namespaces(), entered)
     argv = [sys.executable, "-c", code, str(Path(__file__).parents[3])]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert done.stdout == "() []\n"
+
+
+def test_no_caller_can_leave_out_a_layer_of_the_sandbox() -> None:
+    with pytest.raises(TypeError, match="without"):
+        Confinement(without=frozenset({"seccomp"}))  # type: ignore[call-arg]
+    ours = Path(cgroups.__file__).parent
+    kinds = [path for path in ours.rglob("*.py") if "(Confinement)" in path.read_text(encoding="utf-8")]
+    assert kinds == [], "another kind of sandbox, which could"

@@ -102,3 +102,25 @@ def test_the_paired_run_ends_with_the_users_benchmark_on_the_engines_that_are_ri
     assert {row.arm for row in found.rows} == {"right", "rubbish"}
     assert {row.arm for row in found.user_rows} == {"right"}
     assert lines_of(found.user_rows, "right") == {45.0}
+
+
+def test_what_an_arm_tries_in_the_benchmark_of_the_user_is_a_violation_of_the_run(
+    job: BenchmarkJob, tmp_path: Path
+) -> None:
+    script = tmp_path / "imports.py"
+    script.write_text(
+        "import json, sys\nfrom pathlib import Path\nfolder = Path(sys.argv[-2])\n"
+        "sys.path.insert(0, str(folder.parent))\n__import__(folder.name + '.sampler')\n"
+        "print(json.dumps({'metric': 'lines', 'value': 1}))\n"
+    )
+    text = "import torch\n\ntry:\n    __import__('transformers')\nexcept ImportError:\n    pass"
+    tries = tiny.write_engine(tmp_path / "tries", edits={"sampler.py": ("import torch", text)})
+    arms = (Arm(name="tries", engine=tiny.engine_job(tries, tmp_path / "llama")),)
+    files = {str(script): sha256_file(script)}
+    job = job.model_copy(update={"user_benchmark": f"python {script}", "user_files": files, "repeats": 1})
+    (row,) = UserRounds(job, arms, tmp_path / "cache").run(deadline=float("inf"))
+    assert [(found.candidate, found.gate, found.kind) for found in row.violations] == [
+        ("tries", "benchmark", "runtime")
+    ]
+    assert "violation: imports transformers" in (row.void or "")
+    assert row.metrics == {}

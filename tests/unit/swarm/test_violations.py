@@ -8,7 +8,7 @@ import pytest
 from ckb.errors import UserError
 from ckb.store import Store
 from ckb.violations import Violation, ViolationKind
-from gpu_actors.jobs import Benchmark, BenchmarkJob, Verdict, VerifyJob
+from gpu_actors.jobs import Benchmark, BenchmarkJob, EngineJob, Profile, UserRow, Verdict, VerifyJob
 from swarm import events as e
 from swarm.context import Context
 from swarm.orchestrator import Orchestrator
@@ -29,9 +29,10 @@ def row(candidate: str, kind: ViolationKind, gate: str = "watched") -> Violation
 class Violating(Rehearsal):
     """A device on which some candidates, or arms of a benchmark, are found to violate the rule."""
 
-    def __init__(self, store: Path, rule: Rule, arm: str = ""):
+    def __init__(self, store: Path, rule: Rule, arm: str = "", place: str = "arm"):
+        """`place`: where the arm's violation shows, `arm`, `user` for the user's benchmark, or `profile`."""
         super().__init__(store)
-        self.rule, self.arm = rule, arm
+        self.rule, self.arm, self.place = rule, arm, place
 
     def verify(self, job: VerifyJob) -> Verdict:
         verdict = super().verify(job)
@@ -45,17 +46,27 @@ class Violating(Rehearsal):
     def benchmark(self, job: BenchmarkJob) -> Benchmark:
         made = super().benchmark(job)
         rows = {self.arm: (row(self.arm, "runtime", "benchmark"),)}
+        if self.place == "user":
+            timed = [arm.arm for arm in made.arms if arm.arm in rows]
+            tried = [UserRow(arm=a, repeat=0, order=1, metrics={}, void="x", violations=rows[a]) for a in timed]
+            return made.model_copy(update={"user_rows": tuple(tried)})
+        if self.place == "profile":
+            return made
         told = [arm.model_copy(update={"violations": rows.get(arm.arm, ())}) for arm in made.arms]
         return made.model_copy(update={"arms": tuple(told)})
 
+    def profile(self, job: EngineJob) -> Profile:
+        rows = (row(self.arm, "runtime", "profile"),) if self.place == "profile" else ()
+        return super().profile(job).model_copy(update={"violations": rows})
 
-def run(home: Path, monkeypatch: pytest.MonkeyPatch, rule: Rule, arm: str = "") -> Context:
+
+def run(home: Path, monkeypatch: pytest.MonkeyPatch, rule: Rule, arm: str = "", place: str = "arm") -> Context:
     monkeypatch.setenv("ENGINESMITH_HOME", str(home))
     files = prepare(home)
     context = Context(files, read_knowledge_at(ensure_store(home / "store"), 1))
     identity = files.read_identity()
     context.journal.append(e.RunStarted(run=identity.id, target=identity.target, host="here", version="0"))
-    Orchestrator(context, Violating(home / "store", rule, arm)).run()
+    Orchestrator(context, Violating(home / "store", rule, arm, place)).run()
     return context
 
 
@@ -107,11 +118,13 @@ def test_a_late_merge_with_a_violation_costs_its_own_tree_and_not_the_one_before
     assert state.released.candidate == asked[1] != asked[0]
 
 
-@pytest.mark.parametrize("arm", ["incumbent", "engine"])
+@pytest.mark.parametrize(
+    ("arm", "place"), [("incumbent", "arm"), ("engine", "arm"), ("incumbent", "user"), ("incumbent", "profile")]
+)
 def test_no_engine_is_released_with_a_violation_in_it_or_in_what_it_was_made_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arm: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arm: str, place: str
 ) -> None:
-    context = run(tmp_path, monkeypatch, lambda job: None, arm)
+    context = run(tmp_path, monkeypatch, lambda job: None, arm, place)
     state = context.state
     assert outcome(state) == "no_engine"
     assert state.finished

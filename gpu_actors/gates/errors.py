@@ -9,20 +9,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from ckb.records import Contract, ErrorCase, Stage
-from gpu_actors.gates import provoked
+from gpu_actors.gates import errors_engine_experiments, errors_experiments
 from gpu_actors.gates.base import Finding, Subject, failed, for_each_stage, passed, read
+from gpu_actors.gates.errors_experiments import Refusal
 from gpu_actors.gates.interface import evidence, rows_of
-from gpu_actors.gates.provoked import Refusal
 
 Key = tuple[str, str, str]
 Experiment = Callable[[Subject], Refusal | None]
+EXPERIMENTS: dict[Key, Experiment] = errors_experiments.EXPERIMENTS | errors_engine_experiments.EXPERIMENTS
 
 
-def error_cases(subject: Subject, stage: Stage) -> Finding:
+def errors(subject: Subject, stage: Stage) -> Finding:
     """Each error that a contract names is provoked, and raised as it says."""
     rows = rows_of(subject, stage)
     ids = {row.id for row in rows}
-    seen = {key: read(experiment, subject) for key, experiment in provoked.EXPERIMENTS.items() if key[0] in ids}
+    seen = {key: read(experiment, subject) for key, experiment in EXPERIMENTS.items() if key[0] in ids}
     found = list(faults(rows, seen))
     shown = [[*key, asdict(refusal) if refusal else None] for key, refusal in seen.items()]
     data = {"refusals": shown, **evidence(subject, rows)}
@@ -66,4 +67,4 @@ def _faults(case: ErrorCase, refusal: Refusal) -> Iterator[str]:
             yield f"the contract no longer asks for {words!r}"
 
 
-GATES = for_each_stage("errors", error_cases)
+GATES = for_each_stage("errors", errors)

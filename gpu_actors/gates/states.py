@@ -7,22 +7,21 @@ it saw that state, and what it saw otherwise; states that have a name in Python 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ckb.records import Contract, Stage
-from gpu_actors.gates import changed
 from gpu_actors.gates.base import Finding, Subject, failed, for_each_stage, passed, read
-from gpu_actors.gates.changed import States
 from gpu_actors.gates.interface import evidence, rows_of
+from gpu_actors.gates.states_experiments import EXPERIMENTS, States
 
 Key = tuple[str, str, str]
 Experiment = Callable[[Subject], States]
 
 
-def transitions(subject: Subject, stage: Stage) -> Finding:
+def states(subject: Subject, stage: Stage) -> Finding:
     """Each change of state that a contract names is made, and seen as it says."""
     rows = rows_of(subject, stage)
     ids = {row.id for row in rows}
-    seen = {key: read(experiment, subject) for key, experiment in changed.EXPERIMENTS.items() if key[0] in ids}
+    seen = {key: read(experiment, subject) for key, experiment in EXPERIMENTS.items() if key[0] in ids}
     found = list(faults(rows, seen))
-    data = {"states": [[*key, *states] for key, states in seen.items()], **evidence(subject, rows)}
+    data = {"states": [[*key, *words] for key, words in seen.items()], **evidence(subject, rows)}
     if found:
         return failed(f"{len(found)} transition(s): {'; '.join(found[:4])}", deviations=found, **data)
     return passed(f"{len(seen)} transitions of {len(rows)} contracts happen as they say", **data)
@@ -47,4 +46,4 @@ def faults(rows: Sequence[Contract], seen: Mapping[Key, States]) -> Iterator[str
         yield f"{id}: the contract says nothing of {what!r} at {event!r}, which happens"
 
 
-GATES = for_each_stage("states", transitions)
+GATES = for_each_stage("states", states)
