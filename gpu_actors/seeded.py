@@ -100,7 +100,11 @@ def tensors(m: ModelFacts, sharpness: float) -> Iterator[Tensor]:
     """Every tensor of a checkpoint. Queries and keys are scaled by `sharpness`: in the norms of their heads where there
     are such, since these undo what a projection scales."""
     small = math.sqrt(50 * m.norm_eps)  # the mean square of an embedding is fifty times eps, so that eps counts
-    added = 3.3 * small / math.sqrt(2 * m.layers)  # what all layers add is about twice the embedding
+    # what all layers of four add is about twice the embedding. More layers amplify each other's rounding: they add less
+    added = 3.3 * small / math.sqrt(2 * m.layers) * (4 / m.layers) ** 0.625
+    # the best of many rows lie closer together than the best of few: their lengths differ more
+    many = math.log(m.vocab) / math.log(384)
+    loud = 3.0 * (384 / m.vocab) ** 0.25
     wide, narrow = m.heads * m.head_dim, m.kv_heads * m.head_dim
     sharp, norms = (1.0, sharpness) if m.qk_norm else (sharpness, 1.0)
 
@@ -108,7 +112,7 @@ def tensors(m: ModelFacts, sharpness: float) -> Iterator[Tensor]:
         return Tensor(name, (rows, columns), scale * columns**-0.5)
 
     def head(tensor: Tensor) -> Tensor:
-        return replace(tensor, lengths=0.4, first=3.0)
+        return replace(tensor, lengths=0.4 * many, first=3.0 * (m.vocab / 384) ** 0.2)
 
     def norm(name: str, size: int, mean: float = 1.0) -> Tensor:
         return Tensor(name, (size,), 0.2 * mean, mean)
@@ -130,9 +134,9 @@ def tensors(m: ModelFacts, sharpness: float) -> Iterator[Tensor]:
         yield matrix(f"{layer}mlp.up_proj.weight", m.intermediate, m.hidden)
         yield matrix(f"{layer}mlp.down_proj.weight", m.hidden, m.intermediate, added)
     # of a token's own embedding, which is in its hidden state, signs leave nothing in its logit: otherwise it would win
-    yield replace(norm("model.norm.weight", m.hidden, 3.0 / table if m.tied_head else 1.0), signs=m.tied_head)
+    yield replace(norm("model.norm.weight", m.hidden, loud / table if m.tied_head else 1.0), signs=m.tied_head)
     if not m.tied_head:
-        yield head(matrix("lm_head.weight", m.vocab, m.hidden, 3.0))
+        yield head(matrix("lm_head.weight", m.vocab, m.hidden, loud))
 
 
 def write(
