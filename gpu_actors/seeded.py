@@ -1,4 +1,4 @@
-"""python -m gpu_actors.seeded FAMILY FOLDER [--seed N] [--shape 8b] [--weights bf16] [--sharpness X] [--measure]
+"""python -m gpu_actors.seeded FAMILY FOLDER [--seed N] [--shape 8b] [--weights bf16] [--sharpness X] [--device cuda]
 
 Writes a checkpoint with random weights on which faults show, and a record beside it that says how much they show.
 
@@ -7,39 +7,42 @@ window hardly changes anything; activations are far from eps; logits lie so clos
 order of half of them; texts never end; and where the embedding is the head too, every position says its own token
 again. So queries and keys are scaled until attention is sharp, embeddings have the size of the root of eps, rows of the
 output projection differ in length as those of trained models do, the end token's is longer, and half of the final
-norm's weights are negative under a tied head. Tensors are drawn and written block by block: a checkpoint of 16 GB needs
-no memory.
+norm's weights are negative under a tied head.
+
+How sharp attention must be is found in one pass over the checkpoint as it is drawn: queries and keys that are larger by
+a factor are scores that are larger by its square. Then their tensors alone are written once more.
 """
 
 import json
 import math
 import shutil
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, Literal, get_args
 
-import numpy as np
 import typer
 from rich import print_json
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from benchmarks import prompts
+from benchmarks.verification.found import Measures
 from ckb.errors import UserError
-from ckb.facts import WEIGHT_BYTES, Frozen, ModelFacts
-from gpu_actors.faults import Measures, attention_entropy, measured
-from gpu_actors.gates.compare import rounded
+from ckb.facts import Accelerator, Frozen, ModelFacts
+from gpu_actors.drawn import SHARD_BYTES, Tensor, rewrite, write_tensors
+from gpu_actors.faults import MOST_ENTROPY, Mathematics, entropies, measured
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Family = Literal["llama", "qwen3"]
-MOST_ENTROPY = 0.5
-"""Median entropy of attention, in units of its largest possible, above which positions hardly matter."""
+Weights = Literal["fp32", "bf16"]
 MEASURED = 200_000_000
-"""Parameters up to which the float64 pass is made without being asked for."""
-BLOCK = 1 << 22
-"""Elements that are drawn at a time."""
+"""Parameters up to which a processor makes the float64 passes in seconds."""
+SHARPNESS = [1.15**n for n in range(12)]
+"""What is tried, from the least."""
+ROUNDING = 0.99
+"""Part of the entropy allowed that is aimed at: the scaled weights are rounded to their format again."""
 VOCABULARY = 4096
-"""Tokens that the tokenizer has at most; a larger table has rows that no text uses."""
+"""Tokens that are learnt from text at most; the rest of a larger table are words that no text uses."""
 RECORD = "seeded.json"
 TEMPLATE = (
     "{% for message in messages %}<{{ message.role }}> {{ message.content }}\n{% endfor %}"
@@ -70,28 +73,15 @@ class Seeded(Frozen):
     sharpness: float
     """Factor on queries and on keys."""
     parameters: int
-    weights: Literal["fp32", "bf16"]
+    weights: Weights
     measures: Measures | None
-    """None: too large to be measured unasked."""
+    """None: too large for a processor, and no device was given."""
+    writing_s: float
+    measuring_s: float
+    """Of the search for the sharpness and of the measures."""
 
 
-@dataclass(frozen=True)
-class Tensor:
-    """One tensor to draw: normal values around `mean`, or rows of such."""
-
-    name: str
-    shape: tuple[int, ...]
-    spread: float
-    mean: float = 0.0
-    lengths: float = 0.0
-    """Spread of the logarithm of the rows' lengths."""
-    first: float = 1.0
-    """Factor on the first row, which is the end token's: texts must end now and then."""
-    signs: bool = False
-    """Half of the values, drawn, are negative."""
-
-
-def facts_of(family: Family, size: str = "4-layer", weights: Literal["fp32", "bf16"] = "fp32") -> ModelFacts:
+def facts_of(family: Family, size: str = "4-layer", weights: Weights = "fp32") -> ModelFacts:
     """The facts of a checkpoint that `write` makes. Raises UserError for an unknown size."""
     if f"{size} {family}" not in SHAPES:
         known = sorted({name.rpartition(" ")[0] for name in SHAPES})
@@ -110,7 +100,11 @@ def tensors(m: ModelFacts, sharpness: float) -> Iterator[Tensor]:
     """Every tensor of a checkpoint. Queries and keys are scaled by `sharpness`: in the norms of their heads where there
     are such, since these undo what a projection scales."""
     small = math.sqrt(50 * m.norm_eps)  # the mean square of an embedding is fifty times eps, so that eps counts
-    added = 3.3 * small / math.sqrt(2 * m.layers)  # what all layers add is about twice the embedding
+    # what all layers of four add is about twice the embedding. More layers amplify each other's rounding: they add less
+    added = 3.3 * small / math.sqrt(2 * m.layers) * (4 / m.layers) ** 0.625
+    # the best of many rows lie closer together than the best of few: their lengths differ more
+    many = math.log(m.vocab) / math.log(384)
+    loud = 3.0 * (384 / m.vocab) ** 0.25
     wide, narrow = m.heads * m.head_dim, m.kv_heads * m.head_dim
     sharp, norms = (1.0, sharpness) if m.qk_norm else (sharpness, 1.0)
 
@@ -118,7 +112,7 @@ def tensors(m: ModelFacts, sharpness: float) -> Iterator[Tensor]:
         return Tensor(name, (rows, columns), scale * columns**-0.5)
 
     def head(tensor: Tensor) -> Tensor:
-        return replace(tensor, lengths=0.4, first=3.0)
+        return replace(tensor, lengths=0.4 * many, first=3.0 * (m.vocab / 384) ** 0.2)
 
     def norm(name: str, size: int, mean: float = 1.0) -> Tensor:
         return Tensor(name, (size,), 0.2 * mean, mean)
@@ -140,51 +134,66 @@ def tensors(m: ModelFacts, sharpness: float) -> Iterator[Tensor]:
         yield matrix(f"{layer}mlp.up_proj.weight", m.intermediate, m.hidden)
         yield matrix(f"{layer}mlp.down_proj.weight", m.hidden, m.intermediate, added)
     # of a token's own embedding, which is in its hidden state, signs leave nothing in its logit: otherwise it would win
-    yield replace(norm("model.norm.weight", m.hidden, 3.0 / table if m.tied_head else 1.0), signs=m.tied_head)
+    yield replace(norm("model.norm.weight", m.hidden, loud / table if m.tied_head else 1.0), signs=m.tied_head)
     if not m.tied_head:
-        yield head(matrix("lm_head.weight", m.vocab, m.hidden, 3.0))
+        yield head(matrix("lm_head.weight", m.vocab, m.hidden, loud))
 
 
-def write(folder: Path, facts: ModelFacts, *, seed: int = 0, sharpness: float = 0.0, measure: bool = False) -> Seeded:
+def write(
+    folder: Path, facts: ModelFacts, *, seed: int = 0, sharpness: float = 0.0, device: Accelerator = "cpu",
+    shard_bytes: int = SHARD_BYTES,
+) -> Seeded:  # fmt: skip
     """Writes a Hugging Face directory and its record. `sharpness` 0: as much as is needed, which takes measuring.
+    `device` measures, in float64; a processor does so up to MEASURED parameters.
 
-    Raises UserError if the folder exists, if rounding decides too many positions, or if a large checkpoint is asked for
-    without a sharpness.
+    Raises UserError if the folder exists, if attention is too flat, if rounding decides too many positions, or if a
+    large checkpoint is asked for without a sharpness and a device.
     """
     if folder.exists():
         raise UserError(f"{folder} exists: name a folder that does not")
-    measure = measure or facts.parameters <= MEASURED
+    measure = device != "cpu" or facts.parameters <= MEASURED
     if not sharpness and not measure:
-        raise UserError(f"{facts.parameters:,} parameters are not measured unasked: give a sharpness, or measure")
+        raise UserError(f"{facts.parameters:,} parameters are too many to be measured on a processor, which does so up "
+                        f"to {MEASURED:,}: give a sharpness, or a device")  # fmt: skip
     part = folder.with_name(f"{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)  # of a call that was ended
     part.mkdir(parents=True)
     try:
-        record = _write(part, facts, seed, sharpness, measure=measure)
+        start = time.monotonic()
+        factor, searching_s = lay(part, facts, seed, sharpness, device, shard_bytes)
+        writing_s = time.monotonic() - start - searching_s
+        measures = measured(part, facts, device) if measure else None
+        record = Seeded(
+            family=facts.model_type, seed=seed, sharpness=factor, parameters=facts.parameters,
+            weights="bf16" if facts.weights == "bf16" else "fp32", measures=measures,
+            writing_s=writing_s, measuring_s=time.monotonic() - start - writing_s,
+        )  # fmt: skip
+        (part / RECORD).write_text(record.model_dump_json(indent=2), encoding="utf-8")
         part.rename(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)  # one that is not fit for use must not be found
     return record
 
 
-def _write(folder: Path, facts: ModelFacts, seed: int, sharpness: float, *, measure: bool) -> Seeded:
+def lay(
+    folder: Path, facts: ModelFacts, seed: int, sharpness: float, device: Accelerator, shard_bytes: int
+) -> tuple[float, float]:
+    """Every file but the record. Returns the sharpness, and the seconds that it was searched for if it is 0."""
     (folder / "config.json").write_text(json.dumps(config(facts), indent=2), encoding="utf-8")
-    write_tokenizer(folder, min(facts.vocab, VOCABULARY))
-    tried = [sharpness] if sharpness else [1.15**n for n in range(12)]
-    for factor in tried:
-        write_tensors(folder / "model.safetensors", facts, seed, factor)
-        entropy = attention_entropy(folder, facts) if measure else 0.0
-        if entropy <= MOST_ENTROPY:
-            break
-    else:
-        raise UserError(f"attention's entropy is {entropy:.2f} of its largest at a sharpness of {factor:.2f}, "
+    write_tokenizer(folder, facts.vocab)
+    half, drawn = facts.weights == "bf16", list(tensors(facts, sharpness or 1.0))
+    write_tensors(folder, drawn, seed, half=half, shard_bytes=shard_bytes)
+    if sharpness:
+        return sharpness, 0.0
+    start = time.monotonic()
+    found = entropies(folder, facts, [Mathematics(scores=factor**2) for factor in SHARPNESS], device)
+    searching_s = time.monotonic() - start
+    sharp = [factor for factor, entropy in zip(SHARPNESS, found, strict=True) if entropy <= ROUNDING * MOST_ENTROPY]
+    if not sharp:
+        raise UserError(f"attention's entropy is {found[-1]:.2f} of its largest at a sharpness of {SHARPNESS[-1]:.2f}, "
                         f"at most {MOST_ENTROPY} is wanted: give more")  # fmt: skip
-    record = Seeded(
-        family=facts.model_type, seed=seed, sharpness=factor, parameters=facts.parameters,
-        weights="bf16" if facts.weights == "bf16" else "fp32",
-        measures=measured(folder, facts, entropy) if measure else None,
-    )  # fmt: skip
-    (folder / RECORD).write_text(record.model_dump_json(indent=2), encoding="utf-8")
-    return record
+    rewrite(folder, list(tensors(facts, sharp[0])), drawn, seed, half=half, shard_bytes=shard_bytes)
+    return sharp[0], searching_s
 
 
 def config(m: ModelFacts) -> dict[str, Any]:
@@ -198,57 +207,25 @@ def config(m: ModelFacts) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def write_tokenizer(folder: Path, most: int) -> None:
-    """Byte pairs learnt from the project's own texts, and a chat template."""
+def write_tokenizer(folder: Path, vocab: int) -> None:
+    """Byte pairs learnt from the project's own texts, and a chat template. Every id has a text: a model with random
+    weights says all of them."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=most, special_tokens=["<end>"], initial_alphabet=alphabet, show_progress=False
+        vocab_size=min(vocab, VOCABULARY), special_tokens=["<end>"], initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator([prompts.text(name) for name in prompts.languages()], trainer)
-    tokenizer.save(str(folder / "tokenizer.json"))
+    path = folder / "tokenizer.json"
+    tokenizer.save(str(path))
+    if (learnt := tokenizer.get_vocab_size()) < vocab:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored["model"]["vocab"] |= {f"Ġw{id}": id for id in range(learnt, vocab)}
+        path.write_text(json.dumps(stored), encoding="utf-8")
     settings = {"chat_template": TEMPLATE, "eos_token": "<end>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
-
-
-def write_tensors(path: Path, facts: ModelFacts, seed: int, sharpness: float) -> None:
-    """One safetensors file. Each tensor has random numbers of its own, whatever else the checkpoint holds."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    size, end = WEIGHT_BYTES[facts.weights], 0
-    drawn = list(tensors(facts, sharpness))
-    for tensor in drawn:
-        start, end = end, end + size * math.prod(tensor.shape)
-        stored = {"dtype": "BF16" if size == 2 else "F32", "shape": list(tensor.shape), "data_offsets": [start, end]}
-        header[tensor.name] = stored
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for tensor in drawn:
-            write_blocks(file, tensor, seed, half=size == 2)
-
-
-def write_blocks(file: BinaryIO, tensor: Tensor, seed: int, *, half: bool) -> None:
-    rng = np.random.default_rng([seed, *tensor.name.encode()])
-    columns = tensor.shape[-1]
-    rows, step = math.prod(tensor.shape) // columns, max(1, BLOCK // columns)
-    for start in range(0, rows, step):
-        count = min(step, rows - start)
-        values = rng.standard_normal((count, columns), dtype=np.float32) * np.float32(tensor.spread)
-        if tensor.lengths:
-            values *= np.exp(tensor.lengths * rng.standard_normal((count, 1), dtype=np.float32))
-        if not start:
-            values[0] *= np.float32(tensor.first)
-        values += np.float32(tensor.mean)
-        if tensor.signs:
-            values *= rng.choice(np.array([-1.0, 1.0], np.float32), values.shape)
-        if half:
-            bits = rounded(values, "bf16").astype(np.float32).view(np.uint32)
-            file.write((bits >> 16).astype(np.uint16).tobytes())
-        else:
-            file.write(values.tobytes())
 
 
 def main(
@@ -258,16 +235,18 @@ def main(
     shape: Annotated[str, typer.Option(help="4-layer or 8b")] = "4-layer",
     weights: Annotated[str, typer.Option(help="fp32 or bf16")] = "bf16",
     sharpness: Annotated[float, typer.Option(help="Factor on queries and keys; 0: as much as is needed")] = 0.0,
-    measure: Annotated[
-        bool, typer.Option(help="Measure a large checkpoint too: a float64 pass for each fault")
-    ] = False,
+    device: Annotated[str, typer.Option(help="cpu or cuda: what measures; a large checkpoint needs cuda")] = "cpu",
 ) -> None:
     """Write a checkpoint with random weights on which faults show."""
     try:
-        if family not in ("llama", "qwen3") or weights not in ("fp32", "bf16"):
-            raise UserError(f"family is llama or qwen3 and weights are fp32 or bf16, not {family!r} and {weights!r}")
+        for what, given, known in (
+            ("family", family, get_args(Family)), ("weights", weights, get_args(Weights)),
+            ("device", device, ("cpu", "cuda")),
+        ):  # fmt: skip
+            if given not in known:
+                raise UserError(f"{what} is {' or '.join(known)}, not {given!r}")
         facts = facts_of(family, shape, weights)  # type: ignore[arg-type]
-        record = write(folder, facts, seed=seed, sharpness=sharpness, measure=measure)
+        record = write(folder, facts, seed=seed, sharpness=sharpness, device=device)  # type: ignore[arg-type]
     except UserError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None

@@ -1,43 +1,38 @@
-"""Six wrong engines: small edits of a composed tree, each a fault of another kind that the gates must see."""
+"""Small edits of an engine's tree, by the text that they replace: what wrong engines and right variants are made of."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ckb.errors import UserError
+Files = dict[str, str]
+
+
+class DoesNotApply(Exception):
+    """An edit whose old text is not in the tree exactly once: the fragments have changed."""
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A pattern in one module, and what stands in its place; a group may be kept by its number."""
+    """A replacement of text in one file. An empty `old` puts the new text at the end; an absent file is made."""
 
     file: str
-    pattern: str
-    replacement: str
+    old: str
+    new: str
+
+    def applied(self, files: Mapping[str, str]) -> Files:
+        """The files with this edit. Raises DoesNotApply."""
+        text = files.get(self.file, "")
+        if not self.old:
+            return {**files, self.file: text + self.new}
+        if (count := text.count(self.old)) != 1:
+            raise DoesNotApply(f"{self.file} has {self.old!r} {count} times")
+        return {**files, self.file: text.replace(self.old, self.new)}
 
 
-EDITS: dict[str, Edit] = {
-    "another theta": Edit("kernels.py", r"(?m)^ROPE_THETA = .*$", "ROPE_THETA = 10000.0"),
-    "gated values 1% too large": Edit("kernels.py", r"return F\.silu\(gate\) \* up", "return F.silu(gate) * up * 1.01"),
-    "queries one position late": Edit(
-        "model.py", r"(rope\((?:rms_norm\(q, layer\[.q_norm.\]\)|q), )start\)", r"\1start + 1)"
-    ),
-    "every fifth position's values stay stale": Edit(
-        "cache.py", r"( +)(self\.v\[layer, :, start:end\] = )", r"\1if start % 5 or end - start > 1:\n\1    \2"
-    ),
-    "gate and up exchanged": Edit("kernels.py", r"gate, up = gate_up\.chunk", "up, gate = gate_up.chunk"),
-    "a fixed answer": Edit(
-        "engine.py",
-        r"return \[list\(self\.stream\(.*\)\) for prompt in prompts\]",
-        "return [[11] * max_new_tokens for prompt in prompts]",
-    ),
-}
-
-
-def edited(files: Mapping[str, str], name: str) -> dict[str, str]:
-    """The tree with one edit. Raises UserError where its place is not there, or twice."""
-    edit = EDITS[name]
-    text, count = re.subn(edit.pattern, edit.replacement, files[edit.file])
-    if count != 1:
-        raise UserError(f"{edit.file} has {count} places for the edit {name!r}; it must have one")
-    return {**files, edit.file: text}
+def edited(files: Files, edits: tuple[Edit, ...]) -> Files:
+    """The files with all edits, one after the other. Raises DoesNotApply, also when nothing has changed."""
+    made = files
+    for edit in edits:
+        made = edit.applied(made)
+    if edits and made == files:
+        raise DoesNotApply("the edits change nothing")
+    return made

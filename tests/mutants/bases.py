@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from benchmarks.verification.edits import Files
 from ckb.build import read_seed
 from ckb.checkpoint import read_checkpoint
 from ckb.facts import Dtype, Facts, ModelFacts, PlatformFacts, WorkloadFacts
@@ -16,7 +17,6 @@ from ckb.records import STAGES, Choice, Contract
 from ckb.space import complete, in_force, selection
 from gpu_actors import seeded
 from roles.authors.composer.assembly import compose
-from tests.mutants.mutant import Files
 
 BUILT = STAGES[:3]
 SEED = 5

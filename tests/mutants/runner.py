@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.verification.edits import Files, edited
 from ckb.facts import Facts
 from ckb.hashing import sha256_json, tree_sha256
 from ckb.records import STAGES, Contract
@@ -26,7 +27,7 @@ from gpu_actors.reference import Reference
 from gpu_actors.sandbox import UNTIMED
 from gpu_actors.verifier import check, gates_of
 from tests.mutants import bases
-from tests.mutants.mutant import KNOWN_ENDS, Files, Mutant, Variant, edited
+from tests.mutants.mutant import KNOWN_ENDS, Mutant, Variant
 
 DEADLINE_S = 300.0
 """A machine that others use too must not make a right engine late."""

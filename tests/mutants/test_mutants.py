@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.verification.edits import DoesNotApply, Edit, edited
 from ckb.hashing import tree_sha256
 from ckb.records import Stage
 from gpu_actors.gates import provenance
@@ -18,7 +19,7 @@ from gpu_actors.gates.registry import STAGE_GATES
 from gpu_actors.jobs import EngineJob, Verdict, VerifyJob
 from gpu_actors.verifier import Verifier
 from tests.mutants import bases, subtle, table
-from tests.mutants.mutant import FAMILIES, DoesNotApply, Edit, Mutant, Variant, edited
+from tests.mutants.mutant import FAMILIES, Mutant, Variant
 from tests.mutants.runner import Workshop, made_of
 from tests.mutants.variants import VARIANTS
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.verification.checkpoint import SHAPES, write_checkpoint
-from gpu_actors import checkpoint
+from gpu_actors import checkpoint, seeded
 from gpu_actors.gates import formulas
 from gpu_actors.gates.acceptance import MARGIN, errors_of, worst_of
 from gpu_actors.gates.cases import Plan
@@ -144,7 +143,8 @@ def test_broken_copies_of_a_checkpoint_differ_in_one_thing(tmp_path: Path) -> No
 
 def test_broken_copies_of_several_files_say_in_their_index_what_is_in_them(tmp_path: Path) -> None:
     folder, tensor = tmp_path / "model", "model.layers.1.mlp.up_proj.weight"
-    write_checkpoint(folder, SHAPES["tiny"], seed=0)
+    seeded.write(folder, seeded.facts_of("llama", weights="bf16"), sharpness=1.75, shard_bytes=200_000)
+    assert len(checkpoint.files(folder)) > 1
     checkpoint.renamed(folder, tmp_path / "renamed", tensor)
     checkpoint.extended(folder, tmp_path / "extended", "model.one_more")
     names = {}

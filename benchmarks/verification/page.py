@@ -1,0 +1,83 @@
+"""python -m benchmarks.verification.page
+
+Writes the section "On an H200" of docs/verification.md from the newest folder of records/: no figure is copied by hand,
+and a test holds the page to the records.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from benchmarks.verification.found import Found, Judged
+from ckb.errors import UserError
+
+HERE = Path(__file__).parent
+RECORDS = HERE / "records"
+PAGE = HERE.parents[1] / "docs" / "verification.md"
+HEADING = "## On an H200\n\n"
+STEPS = ("checkpoint", "gates", "mutants")
+LONGEST = 6
+"""Gates that are named with their seconds."""
+AIM_S = 120
+"""What a right engine should take at most, once the reference's outputs are stored."""
+
+
+def newest(records: Path) -> Path:
+    """The folder whose checkpoint was written last. Raises UserError where there is none."""
+    held = [(read(path.parent, path.stem).at, path.parent) for path in records.glob("*h200*/checkpoint.json")]
+    if not held:
+        raise UserError(f"{records} holds no record of an H200: run benchmarks.verification.run_h200")
+    return max(held)[1]
+
+
+def read(folder: Path, step: str) -> Found:
+    """Raises UserError for a step that was not recorded."""
+    path = folder / f"{step}.json"
+    if not path.exists():
+        raise UserError(f"{folder} holds {sorted(p.name for p in folder.iterdir())}, and not {path.name}")
+    return Found.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+def section(folder: Path) -> str:
+    """What one folder of records holds, in Markdown."""
+    made, gates, mutants = (read(folder, step) for step in STEPS)
+    (right,) = gates.judged
+    assert made.checkpoint
+    checkpoint = made.checkpoint
+    tree, lines = stated(right, "tree", r"tree (\w{8})\w*, (\d+) lines")
+    positions, outside = stated(right, "acceptance_top1", r"of (\d+) positions, at all but 0 of the ([\d.]+%) outside")
+    environment = Environment(loader=FileSystemLoader(HERE), undefined=StrictUndefined, autoescape=False)
+    return environment.get_template("h200.md.jinja").render(
+        folder=folder.name, shape=checkpoint.shape, bytes=checkpoint.bytes, written_s=checkpoint.seconds,
+        measures=checkpoint.measures, measuring_s=checkpoint.measuring_s, sharpness=checkpoint.sharpness,
+        commit=gates.commit, device=gates.device, machine=gates.machine, date=gates.at[:10],
+        torch=gates.versions["torch"], transformers=gates.versions["transformers"],
+        aim_s=AIM_S, lines=lines, tree=tree, positions=positions, outside=outside,
+        judged=(right, *mutants.judged), engine_s=right.seconds, gates_s=sum(gate.seconds for gate in right.gates),
+        longest=sorted(right.gates, key=lambda gate: -gate.seconds)[:LONGEST],
+    )  # fmt: skip
+
+
+def stated(one: Judged, gate: str, pattern: str) -> tuple[str, ...]:
+    """What a gate's summary says, by the pattern's groups. Raises UserError where it doesn't."""
+    summary = next((row.summary for row in one.gates if row.gate == gate), "")
+    if not (found := re.search(pattern, summary)):
+        raise UserError(f"the gate {gate} of {one.name!r} says {summary!r}, and nothing like {pattern!r}")
+    return found.groups()
+
+
+def written(page: str, text: str) -> str:
+    """The page with this section, which is its last."""
+    if page.count(HEADING) != 1:
+        raise UserError(f"{PAGE} has {page.count(HEADING)} headings {HEADING.strip()!r}; it must have one")
+    return page[: page.index(HEADING)] + HEADING + text
+
+
+if __name__ == "__main__":
+    try:
+        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), section(newest(RECORDS))), encoding="utf-8")
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
