@@ -238,6 +238,7 @@ def gate_table(verdict: Verdict) -> Table:
     table = plain_table("level", "gate", "status", "s", "found")
     for column in table.columns[:-1]:
         column.no_wrap = True
+    table.columns[3].justify = "right"
     for gate in verdict.gates:
         word, style = STATUS[gate.status]
         summary = Text(plain(gate.summary), no_wrap=True, overflow="ellipsis")
@@ -254,7 +255,10 @@ def told(verdict: Verdict, evidence: Path) -> list[str]:
             f"reads      {100 * reads.executed:.1f}% of {reads.lines} executable lines ran, {branches}; functions have "
             f"{reads.median_function:g} lines in the middle, {reads.longest_function} at most ({reads.longest})"
         )
-    lines += [f"sandbox    {verdict.sandbox}", f"evidence   {len(verdict.gates)} files in {evidence}"]
+    lines += [
+        f"sandbox    {verdict.sandbox.removeprefix('sandbox: ')}",
+        f"evidence   {len(verdict.gates)} files in {evidence}",
+    ]
     return [*lines, conclusion(verdict)]
 
 

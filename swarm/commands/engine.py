@@ -2,6 +2,7 @@
 
 import secrets
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -91,6 +92,7 @@ def verify(
         evidence=by_hand.evidence_folder(evidence),
         sandbox=sandbox,
     )
+    say = saying_each_once()
     engines.end_like_ctrl_c()
     with by_hand.laid_out(folder) as tree:
         job = by_hand.job_of(folder.name, tree, made, weights, basis, order, say)
@@ -164,8 +166,16 @@ def blame(
         show(*origins.told(origin))
 
 
-def say(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
+def saying_each_once() -> Callable[[str], None]:
+    """Says on stderr what is being waited for. Gates that run beside each other wait for the same thing."""
+    said: set[str] = set()
+
+    def say(words: str) -> None:
+        if words not in said:
+            said.add(words)
+            print(words, file=sys.stderr, flush=True)
+
+    return say
 
 
 def warn_if_changed(folder: Path) -> None:
