@@ -4,7 +4,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,6 +118,14 @@ def replace(path: Path, text: str) -> None:
     draft.replace(path)
 
 
+def owed(contracts: Iterable[Contract], facts: Facts, choices: Mapping[str, Choice]) -> tuple[Contract, ...]:
+    """The contracts that a tree with these choices must fulfil. One that depends on a decision which its author didn't
+    name is left out: nothing says that the tree made it."""
+    rules = ((contract, predicate(contract.applies_to)) for contract in contracts)
+    known = ((contract, rule) for contract, rule in rules if rule.choices() <= choices.keys())
+    return tuple(contract for contract, rule in known if rule.holds(facts, choices))
+
+
 class Context:
     """An open run. Opening it takes the run over from whoever had it (see swarm.journal)."""
 
@@ -151,11 +159,8 @@ class Context:
         return tuple(contract for contract in chosen if contract.stage in stages)
 
     def in_force(self, stages: tuple[Stage, ...], choices: Mapping[str, Choice]) -> tuple[Contract, ...]:
-        """The plan's contracts of these stages that a tree with these choices must fulfil. One that depends on a
-        decision which its author didn't name is left out: nothing says that the tree made it."""
-        rules = ((contract, predicate(contract.applies_to)) for contract in self.contracts(stages))
-        known = ((contract, rule) for contract, rule in rules if rule.choices() <= choices.keys())
-        return tuple(contract for contract, rule in known if rule.holds(self.facts, choices))
+        """The plan's contracts of these stages that a tree with these choices must fulfil."""
+        return owed(self.contracts(stages), self.facts, choices)
 
     def fragments(self, contracts: tuple[Contract, ...]) -> tuple[Fragment, ...]:
         """The fragments filed under these contracts."""

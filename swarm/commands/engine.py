@@ -1,8 +1,10 @@
-"""Commands on a released engine: serve, chat, bench, blame."""
+"""Commands on a released engine: serve, chat, verify, bench, blame."""
 
+import secrets
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -57,6 +59,49 @@ def chat(engine: Engine, checkpoint: Checkpoint = None) -> None:
     print(f"starting {folder.name} (the first start compiles its kernels)", file=sys.stderr, flush=True)
     with engines.running_server(folder, weights) as url:
         converse(url)
+
+
+@app.command()
+def verify(
+    engine: Engine,
+    full: Annotated[
+        bool, typer.Option("--full", help="The whole context and fresh prompts, as before a release")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Repeat the draws of an earlier call; default: new ones")
+    ] = None,
+    evidence: Annotated[str | None, typer.Option(metavar="DIR", help="Default: cache/evidence")] = None,
+    sandbox: Annotated[Literal["auto", "none"] | None, typer.Option(help="Default: the Target's")] = None,
+    checkpoint: Checkpoint = None,
+) -> None:
+    """Judge an engine by all gates.
+
+    Also one whose source was edited by hand. Exit status 0: it passed; 1: it was rejected, or something could not be
+    decided on this machine."""
+    from swarm import engines
+    from swarm import verify as by_hand
+    from swarm.tables import show
+
+    folder = engines.find_engine(engine)
+    made = by_hand.read_made(folder)
+    weights = engines.checkpoint_of(folder, checkpoint)
+    basis = by_hand.basis_of(made)
+    order = by_hand.Order(
+        acceptance="full" if full else "screen",
+        seed=secrets.randbits(32) if seed is None else seed,
+        evidence=by_hand.evidence_folder(evidence),
+        sandbox=sandbox,
+    )
+    say = saying_each_once()
+    engines.end_like_ctrl_c()
+    with by_hand.laid_out(folder) as tree:
+        job = by_hand.job_of(folder.name, tree, made, weights, basis, order, say)
+        show(*by_hand.about(job, made, basis))
+        say(f"judging {folder.name}, which takes some minutes")
+        verdict = by_hand.judge(job, say)
+    show(by_hand.gate_table(verdict), *by_hand.told(verdict, order.evidence))
+    if not verdict.passed:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -120,6 +165,18 @@ def blame(
         print(origin.model_dump_json(indent=1))
     else:
         show(*origins.told(origin))
+
+
+def saying_each_once() -> Callable[[str], None]:
+    """Says on stderr what is being waited for. Gates that run beside each other wait for the same thing."""
+    said: set[str] = set()
+
+    def say(words: str) -> None:
+        if words not in said:
+            said.add(words)
+            print(words, file=sys.stderr, flush=True)
+
+    return say
 
 
 def warn_if_changed(folder: Path) -> None:

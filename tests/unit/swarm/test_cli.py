@@ -39,6 +39,7 @@ def test_help_starts_without_any_heavy_import() -> None:
         "report",
         "serve",
         "chat",
+        "verify",
         "bench",
         "blame",
         "fetch",
