@@ -55,8 +55,11 @@ class Scheduler:
             request.state = "running"
             try:
                 for token in self.run(request):
+                    if request.state == "cancelled":
+                        break
                     request.emit(token)
-                request.state = "finished"
+                else:
+                    request.state = "finished"
             except RuntimeError:
                 request.state = "failed"
         request.emit(None)
