@@ -9,7 +9,9 @@ import json
 import multiprocessing
 import runpy
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec
 from multiprocessing.connection import Connection
@@ -101,6 +103,18 @@ def http_request(
             connection.close()
 
 
+def http_at_once(port: int, path: str, bodies: list[dict[str, Any]], timeout_s: float) -> dict[str, Any]:
+    """The answers to several requests that are sent at the same time, in the order of the bodies."""
+    ready = threading.Barrier(len(bodies))
+
+    def ask(body: dict[str, Any]) -> dict[str, Any]:
+        ready.wait(timeout_s)
+        return http_request(port, "POST", path, body, timeout_s)
+
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        return {"answers": list(pool.map(ask, bodies))}
+
+
 def stop_server() -> dict[str, Any]:
     SERVERS[-1].stop()
     return {}
@@ -110,5 +124,6 @@ OPERATIONS = {
     "prepare_server": prepare_server,
     "start_server": start_server,
     "http": http_request,
+    "http_at_once": http_at_once,
     "stop_server": stop_server,
 }

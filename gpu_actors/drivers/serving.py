@@ -22,15 +22,14 @@ def acting(stream: Callable[..., Iterator[int]]) -> Any:
     return engine
 
 
-async def ask(app: Any, body: Any, leave: asyncio.Event | None = None) -> dict[str, Any]:
-    """One POST to /v1/completions: its status and text. The client goes away when `leave` is set."""
-    path = "/v1/completions"
+async def ask(app: Any, body: Any, leave: asyncio.Event | None = None, path: str = "/v1/completions") -> dict[str, Any]:
+    """One POST: its status, content type and text. The client goes away when `leave` is set."""
     scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "path": path,
              "raw_path": path.encode(), "query_string": b"", "root_path": "", "scheme": "http",
              "headers": [(b"content-type", b"application/json")], "server": ("here", 1), "client": ("", 1)}  # fmt: skip
     data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
     messages = [{"type": "http.request", "body": data, "more_body": False}]
-    found: dict[str, Any] = {"status": 0, "text": ""}
+    found: dict[str, Any] = {"status": 0, "type": "", "text": ""}
 
     async def receive() -> dict[str, Any]:
         if messages:
@@ -40,7 +39,8 @@ async def ask(app: Any, body: Any, leave: asyncio.Event | None = None) -> dict[s
 
     async def send(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":
-            found["status"] = message["status"]
+            kinds = [value.decode() for name, value in message["headers"] if name.lower() == b"content-type"]
+            found.update(status=message["status"], type="".join(kinds))
         else:
             found["text"] += message.get("body", b"").decode()
 
@@ -63,11 +63,38 @@ def application(body: dict[str, Any] | str, name: str, failing: bool) -> dict[st
     return run(ask(module("server").application(engine, name), body))
 
 
+def spoken(requests: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    """The answers to requests at once, each a path, a body, the prompt that this must come to, and the tokens that the
+    engine says to that prompt. It says its first token when all of them have been sent."""
+    said = {tuple(request["prompt"]): request["tokens"] for request in requests}
+    begun, sent = threading.Event(), threading.Event()
+
+    def stream(prompt: list[int], max_new_tokens: int, *_: Any, **__: Any) -> Iterator[int]:
+        if not begun.is_set():
+            begun.set()
+            sent.wait(0.5)  # not for ever: an application may serve a request before it reads the next one
+        if tuple(prompt) not in said:
+            raise RuntimeError(f"a prompt of {len(prompt)} tokens, which nobody sent: {prompt[:20]}")
+        yield from said[tuple(prompt)][:max_new_tokens]
+
+    async def crowd() -> dict[str, Any]:
+        app = module("server").application(acting(stream), name)
+        tasks = [asyncio.create_task(ask(app, request["body"], path=request["path"])) for request in requests]
+        for _ in range(10 * len(tasks)):
+            await asyncio.sleep(0)
+        sent.set()
+        return {"answers": await asyncio.gather(*tasks)}
+
+    return run(crowd())
+
+
 def full(name: str, most: int) -> dict[str, Any]:
-    """Requests at once until one is answered while the first is held up; its answer."""
-    hold = threading.Event()
+    """Requests at once until one is answered while the first is held up; its answer, how many waited by then, and how
+    many the engine says that may."""
+    hold, running = threading.Event(), threading.Event()
 
     def stream(*_: Any, **__: Any) -> Iterator[int]:
+        running.set()
         hold.wait(10)
         yield 1
 
@@ -80,7 +107,10 @@ def full(name: str, most: int) -> dict[str, Any]:
                 for _ in range(10):
                     await asyncio.sleep(0)
                 if done := [task.result() for task in tasks if task.done()]:
-                    return done[0]
+                    may = getattr(module("scheduler"), "MAX_WAITING", 0)
+                    return done[0] | {"waited": len(tasks) - 2, "may_wait": int(may)}
+                if len(tasks) == 1:
+                    await asyncio.to_thread(running.wait, 10)
         finally:
             hold.set()
             await asyncio.gather(*tasks)
@@ -184,6 +214,7 @@ def taken_port(checkpoint: str, port: int) -> dict[str, Any]:
 
 OPERATIONS = {
     "application": application,
+    "spoken": spoken,
     "full": full,
     "gone": gone,
     "parse": parse,

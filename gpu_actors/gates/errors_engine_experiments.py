@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from gpu_actors.gates.base import Subject
 from gpu_actors.gates.errors_experiments import Refusal, Words, copy, raised
 
 MODEL = "served"
+LEAST_WAITING = 16
+"""Requests that a server must let wait (contract server)."""
 
 
 # --- engine, sampler, scheduler ---------------------------------------------------------------------------------------
@@ -181,7 +184,12 @@ def other_model(subject: Subject) -> Refusal:
 def full_queue(subject: Subject) -> Refusal:
     subject.load_engine()
     words = {"an OpenAI error object of type rate_limit_error": ("rate_limit_error",)}
-    return _object(subject.call("full", name=MODEL, most=400).values, words)
+    values = subject.call("full", name=MODEL, most=400).values
+    waited, may = values.get("waited"), values.get("may_wait")
+    right = waited == may and isinstance(may, int) and may >= LEAST_WAITING
+    note = f"{waited} requests waited; MAX_WAITING of scheduler.py is {may}, at least {LEAST_WAITING} may"
+    found = _object(values, words)
+    return found if right or found.note else replace(found, note=note)
 
 
 def failed_engine(subject: Subject) -> Refusal:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
+from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
@@ -18,6 +19,13 @@ from gpu_actors.gates.model import BOUND
 LONGEST_PROMPT = 128
 """Of the drawn prompts here: acceptance asks long ones."""
 MESSAGES = [{"role": "user", "content": "Name three rivers, and say where each of them ends."}]
+CONVERSATION = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Name a river."},
+    {"role": "assistant", "content": "The Rhine."},
+    {"role": "user", "content": "Where does it end?"},
+]
+"""A word of everybody who may speak: what of it gets lost is missed."""
 
 
 def sampler(subject: Subject) -> Finding:
@@ -228,14 +236,30 @@ def tokenizer(subject: Subject) -> Finding:
         )
     template = chat_template(subject)
     if template:
-        rendered = template.render(messages=MESSAGES, add_generation_prompt=True, **special_tokens(subject))
-        wanted = own.encode(rendered, add_special_tokens=False).ids
-        chat = subject.call("chat", messages=MESSAGES).value("ids", list[int])
-        if chat != wanted:
-            return failed(f"chat gives {chat[:12]}..., the template says {wanted[:12]}... for {rendered[:60]!r}")
+        for messages, wanted in ((MESSAGES, rendered(subject, MESSAGES)), conversation(subject)):
+            chat = subject.call("chat", messages=messages).value("ids", list[int])
+            if chat != wanted:
+                said = own.decode(wanted, skip_special_tokens=False)
+                return failed(f"chat gives {len(chat)} ids, the template {len(wanted)}: {wanted[:12]}... for {said!r}")
     return passed(
         f"{len(prompts.languages())} languages{' and the chat template' if template else ', no chat template'}"
     )
+
+
+def rendered(subject: Subject, messages: list[dict[str, str]]) -> list[int]:
+    """The ids of a conversation by the checkpoint's own files, up to where the answer starts. Raises ValueError or a
+    jinja2.TemplateError where its template, which there must be, refuses the conversation."""
+    text = chat_template(subject).render(messages=messages, add_generation_prompt=True, **special_tokens(subject))
+    own = Tokenizer.from_file(str(subject.checkpoint / "tokenizer.json"))
+    return list(own.encode(text, add_special_tokens=False).ids)
+
+
+def conversation(subject: Subject) -> tuple[list[dict[str, str]], list[int]]:
+    """One between all roles that the checkpoint's template, which there must be, knows; and its ids."""
+    try:
+        return CONVERSATION, rendered(subject, CONVERSATION)
+    except (ValueError, TemplateError):  # some templates know no system message, and say so
+        return CONVERSATION[1:], rendered(subject, CONVERSATION[1:])
 
 
 def tokenizer_config(subject: Subject) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The engine's HTTP server, started as its user would, asked from inside the sandbox, judged here."""
 
 import json
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -9,56 +8,16 @@ from tokenizers import Tokenizer
 
 from benchmarks import prompts
 from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
-from gpu_actors.gates.integration import MESSAGES, numbers
-from gpu_actors.readable import site_folders
+from gpu_actors.gates.client import MAX_TOKENS, TEXT, Fault, Server, counts, events, expect
+from gpu_actors.gates.conversations import chat
+from gpu_actors.gates.crowd import at_once, spoken
+from gpu_actors.gates.integration import numbers
 
-TEXT = "The river runs down from the hills and"
-MAX_TOKENS = 8
 DEFAULT_TOKENS = 16
 """Of a completion whose client names no length."""
 TRIES = 4
 """Drawn prompts among which one is looked for that an end token ends, and one that it does not."""
 USAGE = {"include_usage": True}
-
-
-@dataclass(frozen=True)
-class Response:
-    status: int
-    type: str
-    text: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.text)
-
-
-class Server:
-    """The running server; every method raises ChildFailure when it can't be reached."""
-
-    def __init__(self, subject: Subject):
-        self._subject = subject
-        self.port = subject.child.sandbox.port  # the one that a sandbox without a network of its own may bind
-        site = [str(folder) for folder in site_folders()]
-        arguments = {"checkpoint": str(subject.checkpoint), "tree_dir": str(subject.tree_dir), "port": self.port}
-        subject.call("start_server", **arguments, packages=site)
-
-    def ask(self, method: str, path: str, body: dict[str, Any] | str | None = None) -> Response:
-        timeout = min(60.0, self._subject.seconds_left)
-        values = {"port": self.port, "method": method, "path": path, "body": body, "timeout_s": timeout}
-        reply = self._subject.call("http", **values)
-        return Response(reply.value("status", int), reply.value("type", str), reply.value("text", str))
-
-    def stop(self) -> None:
-        self._subject.call("stop_server")
-
-
-class Fault(Exception):
-    """The first thing about the server that is wrong, in words."""
-
-
-def expect(condition: bool, fault: str) -> None:
-    if not condition:
-        raise Fault(fault)
 
 
 def server(subject: Subject) -> Finding:
@@ -75,7 +34,9 @@ def server(subject: Subject) -> Finding:
         texts = [completions(subject, held, model, prompt, ids) for prompt, ids in asked]
         stops(held, model, texts[0])
         defaults(subject, held, model, asked[-1][1])
-        chat(held, model)
+        at_once(subject, held, model, asked)
+        talk = chat(subject, held, model)
+        spoken(subject, model, talk)
         failing(subject)
         bad_input(subject, held, model)
     except Fault as fault:
@@ -86,8 +47,8 @@ def server(subject: Subject) -> Finding:
         if subject.child.alive:
             held.stop()
     return passed(
-        f"health, models, {len(asked)} completions and a chat, streamed and whole, usage, stop strings, a failing "
-        "stream, four kinds of bad input"
+        f"health, models, {len(asked)} completions and {'a chat' if talk else 'no chat'}, streamed and whole, alone "
+        "and at once, usage, limits, ids, stop strings, a failing stream, four kinds of bad input"
     )
 
 
@@ -139,10 +100,6 @@ def completions(subject: Subject, held: Server, model: str, prompt: list[int] | 
     return wanted
 
 
-def counts(prompt: int, completion: int) -> dict[str, int]:
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-
-
 def grows(subject: Subject, tokens: list[int]) -> list[int]:
     """After how many of the tokens their text has become longer by whole characters, as the checkpoint's own tokenizer
     has it."""
@@ -175,24 +132,6 @@ def defaults(subject: Subject, held: Server, model: str, ids: list[int]) -> None
     expect(usage["completion_tokens"] == right, f"without max_tokens: {usage['completion_tokens']} tokens, not {right}")
 
 
-def chat(held: Server, model: str) -> None:
-    body = {"model": model, "messages": MESSAGES, "max_tokens": MAX_TOKENS, "temperature": 0}
-    whole = held.ask("POST", "/v1/chat/completions", body)
-    if whole.status == 400 and "template" in whole.text:
-        return  # a base model: there is no way to write a conversation
-    expect(whole.status == 200, f"/v1/chat/completions answers {whole.status}: {whole.text[:200]}")
-    expect(whole.json["object"] == "chat.completion", f"the object of a chat is {whole.json['object']!r}")
-    message = whole.json["choices"][0]["message"]
-    expect(message["role"] == "assistant", f"the role of the answer is {message['role']!r}")
-    chunks = events(held.ask("POST", "/v1/chat/completions", body | {"stream": True}))
-    kinds = {chunk["object"] for chunk in chunks}
-    expect(kinds == {"chat.completion.chunk"}, f"the objects of a streamed chat are {sorted(kinds)}")
-    deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
-    expect(deltas[0].get("role") == "assistant", f"a streamed chat begins with {deltas[0]}, which has no role")
-    text = "".join(delta.get("content") or "" for delta in deltas)
-    expect(text == message["content"], f"the streamed chat answer is {text!r}, the whole one {message['content']!r}")
-
-
 def failing(subject: Subject) -> None:
     """A stream whose engine fails says so before it ends."""
     body = {"prompt": [1], "max_tokens": 2, "stream": True}
@@ -200,15 +139,6 @@ def failing(subject: Subject) -> None:
     said = [line[5:].strip() for line in reply.value("text", str).splitlines() if line.startswith("data:")]
     errors = [line for line in said if line != "[DONE]" and "error" in json.loads(line)]
     expect(len(errors) == 1, f"a stream whose engine failed says {said}: no error is among it")
-
-
-def events(response: Response) -> list[dict[str, Any]]:
-    """The JSON of each server-sent event; the stream must end with [DONE]."""
-    expect(response.status == 200, f"a streamed request answers {response.status}: {response.text[:200]}")
-    expect(response.type.startswith("text/event-stream"), f"a stream has content type {response.type!r}")
-    lines = [line[5:].strip() for line in response.text.splitlines() if line.startswith("data:")]
-    expect(bool(lines) and lines[-1] == "[DONE]", "a stream must end with `data: [DONE]`")
-    return [json.loads(line) for line in lines[:-1]]
 
 
 def bad_input(subject: Subject, held: Server, model: str) -> None:

@@ -19,6 +19,8 @@ CONTRACTS = (
     "scheduler", "tokenizer", "engine", "server", "acceptance",
 )  # fmt: skip
 MAX_CONTEXT = 96
+TEMPLATE = "{% for m in messages %}{{ '<' + m.role + '>' + m.content + '\n' }}{% endfor %}<assistant>"
+"""As the hand-made engine writes a conversation."""
 
 
 def model_facts(family: str) -> ModelFacts:
@@ -102,6 +104,7 @@ def write_checkpoint(folder: Path, family: str) -> Path:
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config(m)))
     write_tokenizer(folder / "tokenizer.json", m.vocab)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
     return folder
 
 

@@ -1,4 +1,5 @@
 import argparse
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from .engine import Engine
-from .facts import EOS_TOKENS
+from .facts import EOS_TOKENS, MAX_CONTEXT
+
+NUMBERS = itertools.count()
 
 
 def object_of(chat: bool, streamed: bool) -> str:
@@ -27,6 +30,17 @@ def choice(chat: bool, text: str, reason: str | None, streamed: bool) -> dict[st
 def cut(text: str, stop: list[str]) -> str:
     """The text before the first stop string."""
     return text[: min([len(text), *(text.index(word) for word in stop if word in text)])]
+
+
+def plain(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with its content as one text."""
+    content = message["content"]
+    return message if isinstance(content, str) else {**message, "content": "".join(part["text"] for part in content)}
+
+
+def limit(body: dict[str, Any], chat: bool, prompt: list[int]) -> int:
+    names = ("max_completion_tokens", "max_tokens") if chat else ("max_tokens",)
+    return next((body[name] for name in names if name in body), MAX_CONTEXT - len(prompt) if chat else 16)
 
 
 class Answer:
@@ -46,11 +60,12 @@ class Answer:
 
 def application(engine: Engine, name: str) -> Starlette:
     def answer(body: dict[str, Any], chat: bool) -> Response:
-        count, asked, stop = body.get("max_tokens", 16), body["messages" if chat else "prompt"], body.get("stop") or []
+        asked, stop = body["messages" if chat else "prompt"], body.get("stop") or []
+        ids = engine.tokenizer.chat([plain(message) for message in asked]) if chat else asked
+        prompt = engine.tokenizer.encode(ids) if isinstance(ids, str) else ids
+        count = limit(body, chat, prompt)
         if body.get("model", name) != name or not isinstance(count, int) or count < 1:
             raise ValueError(f"max_tokens must be at least 1 and the model {name}, not {count}")
-        ids = engine.tokenizer.chat(asked) if chat else asked
-        prompt = engine.tokenizer.encode(ids) if isinstance(ids, str) else ids
         words = [stop] if isinstance(stop, str) else stop
         engine.stream(prompt, count)  # which refuses what is too long before it makes anything
         if body.get("stream"):
@@ -59,7 +74,8 @@ def application(engine: Engine, name: str) -> Starlette:
             return StreamingResponse(made, media_type="text/event-stream")
         found = Answer(engine, prompt, count, words)
         choices = [choice(chat, found.text, found.reason, False)]
-        return JSONResponse({"object": object_of(chat, False), "choices": choices, "usage": found.usage})
+        whole = {"id": f"answer-{next(NUMBERS)}", "object": object_of(chat, False), "choices": choices}
+        return JSONResponse({**whole, "usage": found.usage})
 
     async def complete(request: Request) -> Response:
         try:
@@ -82,17 +98,17 @@ def event(body: dict[str, Any]) -> str:
 
 
 def frames(chat: bool, make: Callable[[], Answer], told: bool) -> Iterator[str]:
-    kind, sent = object_of(chat, True), ""
+    head, sent = {"id": f"answer-{next(NUMBERS)}", "object": object_of(chat, True)}, ""
     try:
         made = make()
         for text in made.texts:
             if not text.endswith("\ufffd"):
-                yield event({"object": kind, "choices": [choice(chat, text[len(sent) :], None, True)]})
+                yield event({**head, "choices": [choice(chat, text[len(sent) :], None, True)]})
                 sent = text
         rest = made.text[len(sent) :]
-        yield event({"object": kind, "choices": [choice(chat, rest, made.reason, True)]})
+        yield event({**head, "choices": [choice(chat, rest, made.reason, True)]})
         if told:
-            yield event({"object": kind, "choices": [], "usage": made.usage})
+            yield event({**head, "choices": [], "usage": made.usage})
     except RuntimeError as error:
         yield event({"error": {"message": str(error)}})
     yield "data: [DONE]\n\n"
