@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import experiments, honest, record, scheduling, serve, serving, stages, trace
+from . import experiments, honest, record, sampling, scheduling, serve, serving, stages, trace
 from .stages import PARTS, module, result
 
 Emit = Callable[[Any], None]
@@ -151,6 +151,7 @@ PLAIN = (
     | serving.OPERATIONS
     | serve.OPERATIONS
     | scheduling.OPERATIONS
+    | sampling.OPERATIONS
 )
 OPERATIONS = PLAIN | {
     "load_engine": load_engine,

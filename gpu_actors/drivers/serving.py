@@ -22,9 +22,8 @@ def acting(stream: Callable[..., Iterator[int]]) -> Any:
     return engine
 
 
-async def ask(app: Any, body: Any, leave: asyncio.Event | None = None) -> dict[str, Any]:
-    """One POST to /v1/completions: its status and text. The client goes away when `leave` is set."""
-    path = "/v1/completions"
+async def ask(app: Any, body: Any, leave: asyncio.Event | None = None, path: str = "/v1/completions") -> dict[str, Any]:
+    """One POST: its status and text. The client goes away when `leave` is set."""
     scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "path": path,
              "raw_path": path.encode(), "query_string": b"", "root_path": "", "scheme": "http",
              "headers": [(b"content-type", b"application/json")], "server": ("here", 1), "client": ("", 1)}  # fmt: skip

@@ -15,6 +15,7 @@ from gpu_actors.gates import (
     interface,
     model,
     repeated,
+    sampling,
     server,
     single,
     transitions,
@@ -26,6 +27,7 @@ OWN: dict[Stage, tuple[Gate, ...]] = {
     "model": (*model.GATES, *repeated.MODEL, single.GATES["model"]),
     "integration": (
         *integration.GATES,
+        *sampling.GATES,
         *repeated.INTEGRATION,
         *honesty.GATES,
         *claims.GATES,

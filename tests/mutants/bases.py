@@ -36,6 +36,7 @@ class Base:
     """With a compiler: C++ operators, and a compiled step."""
     real: bool = False
     """SmolLM2-135M in the place of a seeded checkpoint."""
+    decoding: Literal["greedy", "sample"] = "greedy"
     change: Mapping[str, Choice] = field(default_factory=dict)
 
     @property
@@ -51,7 +52,7 @@ class Base:
         workload = WorkloadFacts(
             kind="single_stream", batch=1, max_prompt=448 if self.real else 96, max_new=64 if self.real else 32,
             dtype=self.dtype,
-            step="graph" if self.native else "eager", serve="offline", decoding="greedy",
+            step="graph" if self.native else "eager", serve="offline", decoding=self.decoding,
         )  # fmt: skip
         model = real_facts() if self.real else seeded.facts_of(self.family, weights=self.weights)
         return Facts(model=model, platform=platform, workload=workload)
@@ -60,6 +61,7 @@ class Base:
 BASES: dict[str, Base] = {
     "llama": Base("llama"),
     "qwen3": Base("qwen3", change={"weight_fusion": "fused", "kv_layout": "token_major"}),
+    "llama sampled": Base("llama", decoding="sample"),
     "llama native": Base("llama", "bf16", native=True),
     "smollm2": Base("llama", "bf16", native=True, real=True),
     "qwen3 bfloat16": Base("qwen3", "bf16", "bfloat16", native=True, change={"weight_fusion": "fused"}),
