@@ -26,7 +26,7 @@ MUTANTS = (
           "torch.softmax(logits / max(self.temperature, 0.75), dim=-1)")),
     drawn("top_p is ignored", (NUCLEUS, "above < chances.sum()")),
     drawn("top_p leaves one token fewer", (NUCLEUS,
-          f"({NUCLEUS}) & (chances.cumsum(0) <= self.top_p * chances.sum())")),
+          f"(above == 0) | ({NUCLEUS}) & (chances.cumsum(0) <= self.top_p * chances.sum())")),
     drawn("top_p leaves one token more", (NUCLEUS, "(above < self.top_p * chances.sum()).roll(1) | (above == 0)")),
     drawn("top_p is taken before the temperature", ("chances.cumsum(0) - chances",
           "torch.softmax(logits, dim=-1)[tokens].cumsum(0) - torch.softmax(logits, dim=-1)[tokens]")),
