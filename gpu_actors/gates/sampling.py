@@ -33,7 +33,10 @@ TOKENS = 4
 """New tokens of each of the streams: many short ones, since a first token is chosen elsewhere than those behind it."""
 LEVELS = np.arange(1, 10) / 10
 """Of the distribution function: where the ranks of streamed tokens are counted."""
-PROMPT = 8
+AGAIN = 6
+"""Streams that are asked for a second time: one alone may say the same by chance."""
+PROMPT, TEXTS = 8, 12
+"""Length of a prompt, and among how many one is chosen."""
 Body = dict[str, Any]
 
 
@@ -168,12 +171,14 @@ def streams(subject: Subject) -> Finding:
     rng = subject.draws("streams")
     prompt = prompt_of(subject, rng, TOKENS)
     seeds = [int(seed) for seed in rng.choice(1 << 30, STREAMS, replace=False)]
-    bodies = [{"temperature": HOTTEST, "seed": seed} for seed in (*seeds, seeds[0])]
-    *found, again = sampled(subject, prompt, bodies, TOKENS, ignore_eos=True)
-    if any(len(tokens) != TOKENS for tokens in (*found, again)):
-        return failed(f"asked for {TOKENS} tokens, given were {sorted({len(tokens) for tokens in (*found, again)})}")
-    if again != found[0]:
-        return failed(f"two streams with seed {seeds[0]} say {found[0]} and {again}")
+    bodies = [{"temperature": HOTTEST, "seed": seed} for seed in (*seeds, *seeds[:AGAIN])]
+    every = sampled(subject, prompt, bodies, TOKENS, ignore_eos=True)
+    if any(len(tokens) != TOKENS for tokens in every):
+        return failed(f"asked for {TOKENS} tokens, given were {sorted({len(tokens) for tokens in every})}")
+    found, again = every[:STREAMS], every[STREAMS:]
+    for seed, first, second in zip(seeds, found, again, strict=False):
+        if first != second:
+            return failed(f"two streams with seed {seed} say {first} and {second}")
     ranks, unlikely, slack = ranked(subject, prompt, found, rng)
     if all(tokens == found[0] for tokens in found) and -(STREAMS - 1) * unlikely < log(ALARM):
         return failed(f"{STREAMS} streams with other seeds at temperature {HOTTEST} all say {found[0]}")
@@ -190,13 +195,17 @@ def streams(subject: Subject) -> Finding:
     return passed(
         f"{STREAMS} streams of {TOKENS} tokens at temperature {HOTTEST}: draws from the engine's own logits (the most "
         f"surprising count has a bound of exp(-{worst:.1f}), refused from exp(-{bound:.1f})); seeds repeat",
-        tokens=[*found, again],
+        tokens=every,
     )
 
 
 def prompt_of(subject: Subject, rng: np.random.Generator, count: int) -> list[int]:
+    """Of some drawn texts the one behind which the engine is least sure: where one token has nearly all of the
+    probability, who takes it always looks like who draws."""
     length = min(PROMPT, subject.facts.workload.max_context - count)
-    return prompts.cut(subject.checkpoint, [length], int(rng.integers(1 << 30)))[0]
+    texts = prompts.cut(subject.checkpoint, [length] * TEXTS, int(rng.integers(1 << 30)))
+    rows = np.concatenate([subject.logits(text, [length - 1]) for text in texts])
+    return texts[int(softmax(rows / HOTTEST).max(axis=-1).argmin())]
 
 
 def sampled(
