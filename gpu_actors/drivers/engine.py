@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import experiments, honest, profiling, record, scheduling, serve, serving, stages, trace
+from . import experiments, honest, profiling, record, sampling, scheduling, serve, serving, stages, trace
 from .stages import PARTS, module, result
 
 Emit = Callable[[Any], None]
@@ -73,6 +73,7 @@ PLAIN = (
     | serve.OPERATIONS
     | scheduling.OPERATIONS
     | profiling.OPERATIONS
+    | sampling.OPERATIONS
 )
 OPERATIONS = PLAIN | {
     "load_engine": load_engine,

@@ -38,32 +38,7 @@ def sampler(subject: Subject) -> Finding:
             found = subject.call("sample", logits=row, body=body, count=2).value("tokens", list[int])
             if found != [best, best]:
                 return failed(f"the sampler of {body or 'no parameters'} must take the arg max {best}; it took {found}")
-    if subject.facts.workload.decoding == "sample":
-        return distribution(subject, rng)
     return passed(f"the arg max of {vocab} logits, three places, twice each")
-
-
-def distribution(subject: Subject, rng: np.random.Generator) -> Finding:
-    """Drawn frequencies follow the softmax, nothing outside top_k is drawn, and a seed repeats its draws."""
-    vocab, count = subject.facts.model.vocab, 4000
-    row = np.full(vocab, -40.0, dtype=np.float32)
-    likely = rng.choice(vocab, 4, replace=False)
-    row[likely] = np.log([0.4, 0.3, 0.2, 0.1]).astype(np.float32)
-    seed = int(rng.integers(1 << 30))
-    body = {"temperature": 1.0, "seed": seed}
-    drawn = subject.call("sample", logits=row, body=body, count=count).value("tokens", list[int])
-    if drawn != subject.call("sample", logits=row, body=body, count=count).value("tokens", list[int]):
-        return failed("two samplers with the same seed drew different tokens")
-    shares = np.array([drawn.count(int(token)) for token in likely]) / count
-    off = float(np.abs(shares - [0.4, 0.3, 0.2, 0.1]).max())
-    if off > 0.04:  # five standard deviations of a share of 0.4
-        return failed(f"shares of 4 tokens with probabilities 0.4, 0.3, 0.2, 0.1 are {shares.tolist()}")
-    few = subject.call("sample", logits=row, body=body | {"top_k": 2}, count=200).value("tokens", list[int])
-    if not set(few) <= {int(t) for t in likely[:2]}:
-        return failed(f"top_k of 2 drew {sorted(set(few))}, allowed are {sorted(int(t) for t in likely[:2])}")
-    return passed(
-        f"arg max at temperature 0; {count} draws within {off:.3f} of their probabilities; top_k and seed hold"
-    )
 
 
 def scheduler(subject: Subject) -> Finding:

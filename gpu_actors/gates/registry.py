@@ -16,6 +16,7 @@ from gpu_actors.gates import (
     lasting,
     model,
     repeated,
+    sampling,
     server,
     single,
     states,
@@ -27,6 +28,7 @@ OWN: dict[Stage, tuple[Gate, ...]] = {
     "model": (*model.GATES, *repeated.MODEL, single.GATES["model"]),
     "integration": (
         *integration.GATES,
+        *sampling.GATES,
         *repeated.INTEGRATION,
         *honesty.GATES,
         *claims.GATES,

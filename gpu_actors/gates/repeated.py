@@ -113,7 +113,8 @@ def open_streams(subject: Subject) -> Finding:
     rng = subject.draws("open_streams")
     count = min(4, subject.facts.workload.max_context // 4)
     longest = min(LENGTH, subject.facts.workload.max_context - count)
-    drawn = prompts.cut(subject.checkpoint, [longest, max(1, longest // 2)], int(rng.integers(1 << 30)))
+    # the longer one last: where it lies in the other's cache, nothing of that is left
+    drawn = prompts.cut(subject.checkpoint, [max(1, longest // 2), longest], int(rng.integers(1 << 30)))
     said = subject.call("side_by_side", prompts=drawn, count=count).value("said", list[list[int] | None])
     answered = [tokens for tokens in said if tokens is not None]
     if len(said) != len(drawn) or {len(tokens) for tokens in answered} != {count}:

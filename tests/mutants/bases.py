@@ -38,6 +38,7 @@ class Base:
     """SmolLM2-135M in the place of a seeded checkpoint."""
     new: int = 32
     """Most new tokens of a request."""
+    decoding: Literal["greedy", "sample"] = "greedy"
     change: Mapping[str, Choice] = field(default_factory=dict)
 
     @property
@@ -53,7 +54,7 @@ class Base:
         workload = WorkloadFacts(
             kind="single_stream", batch=1, max_prompt=448 if self.real else 96, max_new=64 if self.real else self.new,
             dtype=self.dtype,
-            step="graph" if self.native else "eager", serve="offline", decoding="greedy",
+            step="graph" if self.native else "eager", serve="offline", decoding=self.decoding,
         )  # fmt: skip
         model = real_facts() if self.real else seeded.facts_of(self.family, weights=self.weights)
         return Facts(model=model, platform=platform, workload=workload)
@@ -63,6 +64,7 @@ BASES: dict[str, Base] = {
     "llama": Base("llama"),
     "qwen3": Base("qwen3", change={"weight_fusion": "fused", "kv_layout": "token_major"}),
     "llama long": Base("llama", new=96),
+    "llama sampled": Base("llama", decoding="sample"),
     "llama native": Base("llama", "bf16", native=True),
     "smollm2": Base("llama", "bf16", native=True, real=True),
     "qwen3 bfloat16": Base("qwen3", "bf16", "bfloat16", native=True, change={"weight_fusion": "fused"}),

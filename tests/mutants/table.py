@@ -26,7 +26,7 @@ import typer
 
 from ckb.hashing import sha256_json, tree_sha256
 from gpu_actors.gates.registry import STAGE_GATES
-from tests.mutants import arithmetic, cheats, loading, scheduling, serving, state, subtle
+from tests.mutants import arithmetic, cheats, loading, sampling, scheduling, serving, state, subtle
 from tests.mutants.bases import BASES
 from tests.mutants.mutant import FAMILIES, Mutant, Variant
 from tests.mutants.runner import BENCHMARK, Workshop, made_of
@@ -35,7 +35,8 @@ from tests.mutants.variants import VARIANTS
 ROOT = Path(__file__).parents[2]
 TEMPLATE = Path(__file__).with_name("mutants.md.jinja")
 MUTANTS: tuple[Mutant, ...] = (
-    *arithmetic.MUTANTS, *state.MUTANTS, *scheduling.MUTANTS, *loading.MUTANTS, *serving.MUTANTS, *cheats.MUTANTS,
+    *arithmetic.MUTANTS, *state.MUTANTS, *scheduling.MUTANTS, *sampling.MUTANTS, *loading.MUTANTS,
+    *serving.MUTANTS, *cheats.MUTANTS,
 )  # fmt: skip
 SEEDS = (11, 12, 13, 14, 15)
 """Of the draws of five verdicts on each variant. A mutant is judged once, by the first."""

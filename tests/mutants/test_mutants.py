@@ -27,7 +27,7 @@ SEED = int(os.environ.get("ENGINESMITH_MUTANTS", "1"))
 ALL = {gate.id for gate in (*provenance.STATIC, *STAGE_GATES, *provenance.RUNTIME)} | {table.BENCHMARK}
 EARLY = {gate.id for gate in (*provenance.STATIC, *STAGE_GATES)} - table.REFERENCE
 """Gates that need no reference: those of the sample, which has a minute."""
-PLAIN = ("llama", "qwen3")
+PLAIN = ("llama", "qwen3", "llama sampled")
 """Engines that nothing is compiled for."""
 
 

@@ -108,6 +108,21 @@ EDITED = (
          "        return [said[i] for i in range(len(prompts))]")),
     edit("a list that those who wait stand in", ("scheduler.py", "self.waiting: deque[Request | None] = deque()",
          "self.waiting: list[Request | None] = []"), ("scheduler.py", "self.waiting.popleft()", "self.waiting.pop(0)")),
+    edit("a draw by the distribution function", ("sampler.py",
+         "tokens[torch.multinomial(chances, 1, generator=self.generator)]",
+         "tokens[torch.searchsorted(chances.cumsum(0), chances.sum() * torch.rand(1, generator=self.generator))\n"
+         "                   .clamp(max=int((chances > 0).sum()) - 1)]"),
+         base="llama sampled"),
+    edit("a draw by Gumbel's noise", ("sampler.py", "tokens[torch.multinomial(chances, 1, generator=self.generator)]",
+         "tokens[(chances.log() - torch.empty_like(chances).exponential_(generator=self.generator).log()).argmax()]"),
+         base="llama sampled"),
+    edit("top_p of all tokens, then top_k", ("sampler.py",
+         "        if self.top_k:\n"
+         "            chances, tokens = chances[: self.top_k], tokens[: self.top_k]\n"
+         "        above = chances.cumsum(0) - chances  # what lies above each token: the first always stays\n"
+         "        chances = chances.where(above < self.top_p * chances.sum(), 0.0)\n",
+         "        chances = chances.where(chances.cumsum(0) - chances < self.top_p, 0.0)[: self.top_k or None]\n"),
+         base="llama sampled"),
     edit("C++: the softmax is summed in double", ("kernels.py", "float top = -INFINITY, sum = 0;\n    for (long t",
          "float top = -INFINITY;\n    double sum = 0;\n    for (long t"), base="llama native"),
     edit("C++: the gate is rounded once", ("kernels.py",
