@@ -10,8 +10,9 @@ from ckb.fingerprints import copied_spans
 from ckb.hashing import tree_files, tree_sha256
 from ckb.violations import Violation
 from gpu_actors.child import ChildFailure
+from gpu_actors.gates import native
 from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
-from gpu_actors.gates.evidence import Modules, Spans, Text, Told, Watched
+from gpu_actors.gates.evidence import Modules, Objects, Spans, Text, Told, Watched
 from gpu_actors.readable import FORBIDDEN_PACKAGES
 
 LINE_LIMIT = 1200
@@ -138,4 +139,8 @@ STATIC = (
     Gate("audit", "provenance", "execution", audit, level="L0", evidence=Told),
     Gate("copied", "provenance", "execution", copied, level="L0", evidence=Spans),
 )
-RUNTIME = (Gate("loaded_modules", "provenance", "execution", loaded_modules, level="L0", evidence=Modules), WATCHED)
+RUNTIME = (
+    Gate("loaded_modules", "provenance", "execution", loaded_modules, level="L0", evidence=Modules),
+    Gate("native_objects", "provenance", "execution", native.objects, level="L0", evidence=Objects),
+    WATCHED,
+)
