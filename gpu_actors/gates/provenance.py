@@ -74,8 +74,7 @@ def watched(subject: Subject) -> Finding:
         failure = ended
     told.read()
     rows = told.rows(candidate, "watched")
-    if not rows and done and asked not in told.marks:
-        what = "silenced its watch: a mark that was asked for did not arrive"
+    if not rows and done and (what := told.changed(asked, subject.tree_dir)):
         rows = (Violation(candidate=candidate, gate="watched", kind="runtime", file="", line=0, what=what),)
     if rows:
         summary = f"{len(rows)} violation(s); {place(rows[0])}"
