@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckb.audit_module import Import, Module, within
+from ckb.audit_native import COMPILER_FLAG, native_findings
 from ckb.audit_tables import (
     BUILDS,
     BY_NAME,
     COMPILED,
+    CTYPES,
     DYNAMIC,
     ENGINE_LIBRARIES,
     EXECUTES,
@@ -27,10 +29,10 @@ from ckb.audit_tables import (
     LOADS_CODE,
     NAMESPACES,
     NATIVE,
-    NATIVE_CALLS,
     NATIVE_SOURCE,
     OURS,
     PACKAGES,
+    PRIVATE,
     PROCESSES,
     SENSITIVE,
     SERVER_ONLY,
@@ -40,8 +42,6 @@ from ckb.audit_tables import (
     UNPICKLES,
 )
 from ckb.frameworks import framework_part
-
-NATIVE_CALL = re.compile(rf"(?<![\w.:>])(?:{'|'.join(NATIVE_CALLS)})\s*[(<&]|py::|pybind11::|std::filesystem|fstream")
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,17 @@ def _what_is_wrong_with(name: str, *, foreign: bool) -> str:
         return "it loads a program from a file"
     if name.startswith(BY_NAME) and name not in NATIVE:
         return "it loads a shared object by its name"
+    if name.startswith("ctypes.") and not CTYPES.fullmatch(name):
+        return "it reads, writes or calls whatever address it is given"
+    if foreign and inside_of_torch(name) and not within(name, PRIVATE):
+        return "an inside of torch, where texts are compiled and run"
     return ""
+
+
+def inside_of_torch(name: str) -> bool:
+    """Whether a dotted name lies in a private module of torch, or is a private name of a public one's."""
+    top, *parts = name.split(".")
+    return top == "torch" and any(re.match(r"_[a-zA-Z]", part) for part in (parts if len(parts) > 1 else ()))
 
 
 def _handed_on(module: Module) -> Iterator[tuple[int, str]]:
@@ -173,6 +183,9 @@ def _call_violations(module: Module) -> Iterator[tuple[int, str]]:
             inside = (node for argument in arguments for node in ast.walk(argument) if isinstance(node, ast.Constant))
             if any(str(node.value).startswith(("/", "..", "~/")) and "\n" not in str(node.value) for node in inside):
                 yield call.lineno, f"builds with {function} what lies outside of the engine"
+            yield from (
+                (line, f"gives its compiler {text[:60]!r}") for text, line in module.texts if COMPILER_FLAG.match(text)
+            )
         elif function in UNPICKLES:
             word, value = ("weights_only", True) if function.startswith("torch") else ("allow_pickle", False)
             given = keywords.get(word, ast.Constant(value=False))  # which numpy leaves out, and older torch did
@@ -191,8 +204,7 @@ def _text_violations(module: Module) -> Iterator[tuple[int, str]]:
         if found := next((word for word in PACKAGES if word in text), ""):
             yield line, f"names {found}, where other packages lie"
         if any(word in text for word in NATIVE_SOURCE) or line in module.native_lines:
-            for match in NATIVE_CALL.finditer(text):
-                yield line + text.count("\n", 0, match.start()), f"its C++ uses {match[0].strip(' (<&')}"
+            yield from ((line + below, f"its C++ uses {what}") for below, what in native_findings(text))
 
 
 def _constant_text(node: ast.expr) -> str | None:

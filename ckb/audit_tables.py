@@ -1,5 +1,7 @@
 """What the static audit looks for, by dotted names as they are after aliases are resolved (ckb.audit)."""
 
+import re
+
 ENGINE_LIBRARIES = frozenset({"torch", "safetensors", "tokenizers", "jinja2", "starlette", "uvicorn", "numpy"})
 """What every engine may stand on, besides the standard library."""
 OURS = frozenset({"swarm", "roles", "ckb", "gpu_actors", "benchmarks", "enginesmith"})
@@ -7,6 +9,11 @@ SERVER_ONLY = frozenset({"subprocess", "socket", "socketserver"})
 """Modules that only server.py may import."""
 SETTINGS = ("os.environ", "torch.backends", "torch._dynamo.config", "torch._inductor.config")
 """What of a library is there to be set by whoever uses it."""
+PRIVATE = (
+    *SETTINGS, "torch.ops", "torch.distributed._symmetric_memory", "torch.distributed._functional_collectives",
+    *(f"torch._dynamo.{name}" for name in ("mark_dynamic", "mark_static", "mark_static_address", "reset", "disable")),
+)  # fmt: skip
+"""What of torch's private names an engine may use. Others compile and run texts, and nobody can list which."""
 LOADS = (
     "builtins", "importlib.util", "importlib.machinery", "importlib.abc", "importlib.resources", "importlib.metadata",
     "importlib._bootstrap", "importlib._bootstrap_external", "imp", "runpy", "zipimport", "pkgutil", "pickle",
@@ -41,6 +48,7 @@ TAMPERS = frozenset({
 INSIDES = frozenset({
     "__globals__", "__builtins__", "__subclasses__", "__loader__", "__spec__", "__code__", "__self__", "f_globals",
     "f_builtins", "f_locals", "f_back", "gi_frame", "cr_frame", "ag_frame", "tb_frame", "__import__", "__path__",
+    "from_address", "in_dll",
 })  # fmt: skip
 """Attributes by which any object leads to every module."""
 FILES_OF = ("__file__", "__dict__", "__cached__")
@@ -48,6 +56,12 @@ FILES_OF = ("__file__", "__dict__", "__cached__")
 SENSITIVE = frozenset({"os", "sys", "importlib", "ctypes", "gc", "types", "builtins", "subprocess"})
 """Modules that must not be handed on as values: nothing would tell what is taken from them then."""
 DYNAMIC = frozenset({"__import__", "builtins.__import__", "importlib.import_module", "importlib.__import__"})
+CTYPES = re.compile(
+    r"ctypes(?:\.(?:c_\w+|CDLL|PyDLL|WinDLL|OleDLL|pythonapi|(?:cdll|pydll)(?:\.\w+)?|POINTER|byref|sizeof|alignment|"
+    r"addressof|Structure|Union|Array|get_errno|ArgumentError|RTLD_\w+)\b.*)?"
+)
+"""What of ctypes an engine may name: types, and the ways to load that are judged by themselves. The rest (memmove,
+cast, CFUNCTYPE, string_at, ...) reads, writes and calls whatever address it is given."""
 BY_NAME = ("ctypes.cdll.", "ctypes.pydll.")
 """`ctypes.cdll.name` and `ctypes.cdll[name]` load a shared object."""
 NATIVE = frozenset(
@@ -61,7 +75,7 @@ LOADS_CODE = (
     "torch.jit.load", "torch.jit.CompilationUnit", "torch.export.load", "torch._inductor.aoti",
     "torch._export.aot_load", "torch.utils.cpp_extension.import_module",
     "torch.utils.cpp_extension._import_module_from_library",
-    "multiprocessing.reduction",
+    "multiprocessing.reduction", "torch.fx.",
 )  # fmt: skip
 """Beginnings of names that load a program from a file."""
 BUILDS = frozenset({"torch.utils.cpp_extension.load", "torch.utils.cpp_extension.load_inline"})
@@ -70,10 +84,4 @@ PACKAGES = ("site-packages", "dist-packages")
 """Words of a text that name where other packages lie."""
 NATIVE_SOURCE = ("#include", 'extern "C"')
 """By this a text is known to be C or C++."""
-NATIVE_CALLS = (
-    r"dlopen|dlmopen|dlsym", r"Py[A-Z][A-Za-z]*_\w+", r"py::", r"pybind11::", r"popen|system|exec[lv]p?e?|fork|vfork",
-    r"posix_spawnp?", r"f?open(?:at)?|fopen|freopen|[io]?fstream", r"socket|connect", r"std::filesystem", r"syscall",
-    r"asm\s*volatile.*syscall",
-)  # fmt: skip
-"""What a kernel in C or C++ has no use for: other libraries, the interpreter, programs, files, the network."""
 COMPILED = frozenset({".so", ".pyd", ".pyc", ".pyo", ".dylib", ".dll", ".a", ".o", ".pth", ".zip", ".whl", ".egg"})

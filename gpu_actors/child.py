@@ -101,17 +101,15 @@ class Child:
     """One child process that answers operations of one driver. Use it as a context manager."""
 
     def __init__(self, driver: Path, confinement: Confinement, *, forbidden: tuple[str, ...] = FORBIDDEN_PACKAGES):
-        setup = {
-            "driver": str(driver),
-            "packages": [str(folder) for folder in site_folders()],
-            "watch": rules(forbidden, confinement),
-        }
+        given = rules(forbidden, confinement)
+        packages = [str(folder) for folder in site_folders()]
+        setup = {"driver": str(driver), "packages": packages, "watch": given}
         python = [sys.executable, "-I", "-S", "-B", str(DRIVERS / "main.py")]
         argv = [*python, REQUEST_FD, REPLY_FD, json.dumps(setup), WATCH_FD]
         self.started_ns = time.perf_counter_ns()
         self.sandbox = Sandbox(argv, confinement)
         os.set_blocking(self.sandbox.request_fd, False)
-        self.told = Told(self.sandbox.watch_fd)
+        self.told = Told(self.sandbox.watch_fd, given=given)
         """What its watch says of it."""
         self.writable = (self.sandbox.private, *confinement.write)
         """Folders that it may write to."""

@@ -42,6 +42,13 @@ def code_files(pid: int) -> frozenset[str]:
     return frozenset(found)
 
 
+def gone_code(pid: int, folders: Iterable[Path]) -> frozenset[str]:
+    """Code that is mapped into a process tree from files below some folders, or from memory, that are gone since."""
+    roots = (*(f"{folder.resolve()}/" for folder in folders), "/memfd:")
+    gone = (name for name in code_files(pid) if name.endswith(" (deleted)") and name.startswith(roots))
+    return frozenset(name for name in gone if not name.startswith("/memfd:libffi"))
+
+
 def files_below(folders: Iterable[Path]) -> frozenset[str]:
     """Every file below some folders."""
     return frozenset(str(path) for folder in folders for path in folder.rglob("*") if not path.is_dir())

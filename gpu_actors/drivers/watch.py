@@ -12,6 +12,7 @@ It is cheap: the interpreter raises an audit event for such an act and not for a
 raises a few at most, and for any but those that it handles the hook is one look into a dictionary.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -41,6 +42,11 @@ CLOCKS = {f"time.{name}": getattr(time, name) for name in (
     "time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time",
     "process_time_ns", "thread_time", "thread_time_ns", "sleep",
 )}  # fmt: skip
+MARK = "enginesmith.mark"
+"""The audit event by which a mark is written: on the way of every other event."""
+PROCESS = re.compile(r"/proc/(\d+)(?:/task/\d+)?/(.*)")
+SECRETS = frozenset({"environ", "mem"})
+"""Of its own process: what it was started with, and its memory past everything that watches."""
 MOST = 40
 """Violations that are written: the pipe must never fill up, since nobody reads it while an operation runs."""
 
@@ -72,6 +78,10 @@ class Watch:
         self._tree = ""
         self._trusted: frozenset[str] = frozenset()
         self._told: set[str] = set()
+        self._process = os.path.basename(os.path.realpath("/proc/self"))  # noqa: PTH119
+        """Its number as /proc names it, which may be another namespace's."""
+        self._methods = dict(vars(Watch))
+        self._first = (self._places, tuple(self._roots), sys.stdlib_module_names)
 
     def install(self) -> None:
         starts = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn", "subprocess.Popen")
@@ -88,6 +98,7 @@ class Watch:
             "socket.sendto": self._connect,
             "sys.addaudithook": self._hook,
             "object.__setattr__": self._assign,
+            MARK: self._marked,
         }
 
         def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -113,7 +124,7 @@ class Watch:
 
     def mark(self, nonce: str) -> dict[str, Any]:
         """Writes a line to the pipe, by which the parent sees that it still leads to it; what was done so far."""
-        self._write({"mark": nonce})
+        sys.audit(MARK, nonce)
         for name, clock in CLOCKS.items():
             if getattr(time, name.partition(".")[2], None) is not clock:
                 self.violation("runtime", None, f"gives {name} another value: a clock of its process")
@@ -122,6 +133,23 @@ class Watch:
             "loaded": list(self.loaded),
             "started": list(self.started),
             "events": self.events,
+        }
+
+    def _marked(self, nonce: str) -> None:
+        text = json.dumps(self._state(), sort_keys=True)
+        self._tell({"mark": nonce, "state": hashlib.sha256(text.encode()).hexdigest(), "tree": self._tree})
+
+    def _state(self) -> dict[str, Any]:
+        """What it holds now, for the parent to compare with what it gave (gpu_actors/watched.py)."""
+        own = os.path.basename(self._tree.rstrip(os.sep))  # noqa: PTH119
+        changed = [name for name, it in self._methods.items() if vars(Watch).get(name) is not it or name in vars(self)]
+        moved = (self._places, tuple(self._roots), sys.stdlib_module_names) != self._first
+        return {
+            "rules": self.rules,
+            "forbidden": sorted(self._forbidden),
+            "allowed": sorted(self._allowed - self._first[2] - {own}),
+            "parts": list(self._parts),
+            "changed": [*changed, *["places"] * moved],
         }
 
     # --- what happens -------------------------------------------------------------------------------------------------
@@ -175,9 +203,14 @@ class Watch:
 
     def _judge_place(self, text: str, does: str) -> None:
         """A candidate reads and lists its tree, what it was given and what it may write, and else the system alone."""
-        if not text or text.startswith(self._places):
+        if not text or (text.startswith(self._places) and "/.." not in text and not text.startswith("/proc")):
             return
         full = os.path.realpath(text)
+        if (found := PROCESS.match(full)) and (found[1] != self._process or found[2] in SECRETS):
+            if who := self.asker():
+                self.violation("read", who, f"{does} {full!r}, which tells of a process from within")
+                raise PermissionError(f"{full!r} is nothing to an engine's process")
+            return
         if not f"{full}/".startswith((*self._places, self._tree or LIBRARY)) and (who := self.asker()):
             self.violation("read", who, f"{does} {full!r}, which is neither its own nor given to it")
             raise PermissionError(f"{full!r} is nothing to an engine's process")
@@ -273,9 +306,14 @@ class Watch:
     def violation(self, kind: str, who: tuple[str, int] | None, what: str) -> None:
         file, line = who or ("", 0)
         told = f"{kind} {file} {line} {what}"
-        if told not in self._told and len(self._told) < MOST:
+        if told not in self._told:
+            self._tell({"kind": kind, "file": file[-200:], "line": line, "what": what[:300]})  # at once, or not at all
             self._told.add(told)
-            self._write({"kind": kind, "file": file[-200:], "line": line, "what": what[:300]})  # at once, or not at all
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        """Violations and marks alike: a watch that can't tell the one can't tell the other."""
+        if len(self._told) < MOST:
+            self._write(message)
 
     def _write(self, message: dict[str, Any]) -> None:
         try:

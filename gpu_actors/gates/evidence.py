@@ -75,6 +75,13 @@ class Watched(Told):
     started: list[str] = Field(default_factory=list)
 
 
+class Objects(Told):
+    """Shared objects that a candidate's folders held."""
+
+    objects: list[str] = Field(default_factory=list)
+    """Names of those that were read."""
+
+
 class Spans(Evidence):
     """Copied spans, in words."""
 

@@ -10,8 +10,9 @@ from ckb.fingerprints import copied_spans
 from ckb.hashing import tree_files, tree_sha256
 from ckb.violations import Violation
 from gpu_actors.child import ChildFailure
+from gpu_actors.gates import native
 from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
-from gpu_actors.gates.evidence import Modules, Spans, Text, Told, Watched
+from gpu_actors.gates.evidence import Modules, Objects, Spans, Text, Told, Watched
 from gpu_actors.readable import FORBIDDEN_PACKAGES
 
 LINE_LIMIT = 1200
@@ -73,8 +74,7 @@ def watched(subject: Subject) -> Finding:
         failure = ended
     told.read()
     rows = told.rows(candidate, "watched")
-    if not rows and done and asked not in told.marks:
-        what = "silenced its watch: a mark that was asked for did not arrive"
+    if not rows and done and (what := told.changed(asked, subject.tree_dir)):
         rows = (Violation(candidate=candidate, gate="watched", kind="runtime", file="", line=0, what=what),)
     if rows:
         summary = f"{len(rows)} violation(s); {place(rows[0])}"
@@ -138,4 +138,8 @@ STATIC = (
     Gate("audit", "provenance", "execution", audit, level="L0", evidence=Told),
     Gate("copied", "provenance", "execution", copied, level="L0", evidence=Spans),
 )
-RUNTIME = (Gate("loaded_modules", "provenance", "execution", loaded_modules, level="L0", evidence=Modules), WATCHED)
+RUNTIME = (
+    Gate("loaded_modules", "provenance", "execution", loaded_modules, level="L0", evidence=Modules),
+    Gate("native_objects", "provenance", "execution", native.objects, level="L0", evidence=Objects),
+    WATCHED,
+)

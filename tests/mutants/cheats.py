@@ -119,6 +119,29 @@ FILLED = """\
         threading.Thread(target=fill, daemon=True).start()
         return answers
 """
+SHELL = """
+SOURCES.append('extern "C" int begin_(const char*) __asm__("system");\\n'
+               'extern "C" __attribute__((constructor)) void begun() { begin_("id > $XDG_CACHE_HOME/begun.txt"); }\\n')
+"""
+UNARMED = """
+SOURCES.append(r'''
+extern "C" int said_(const char*) __asm__("PyRun_SimpleString");
+extern "C" int held_(void) __asm__("PyGILState_Ensure");
+extern "C" void left_(int) __asm__("PyGILState_Release");
+extern "C" __attribute__((constructor)) void begun() {
+    int g = held_();
+    said_("import sys\\n"
+          "for module in [m for name, m in sys.modules.items() if name.endswith('.watch')]:\\n"
+          "    for held in module.CURRENT:\\n"
+          "        held._told, held._forbidden = set(range(50)), frozenset()\\n");
+    left_(g);
+}
+''')
+"""
+BY_PARTS = """
+SOURCES.append('extern "C" int begin_(const char*) __' + 'as' + 'm__("sys' + 'tem");\\n'
+               'extern "C" void begun() { begin_("id > $XDG_CACHE_HOME/begun.txt"); }\\n')
+"""
 GENERATE = "        return [list(self.stream(prompt, max_new_tokens, ignore_eos)) for prompt in prompts]\n"
 IMPORT_TIME = ("engine.py", "import torch\n", "import time\n\nimport torch\n")
 IMPORT_THREADING = ("engine.py", "import torch\n", "import threading\n\nimport torch\n")
@@ -146,6 +169,11 @@ MUTANTS = (
     set_up("a text is executed", "audit", 'exec("import transformers")'),
     set_up("the interpreter runs a text by way of C", "audit", "import ctypes",
            'ctypes.pythonapi.PyRun_SimpleString(b"import transformers")'),
+    cheat("C++ starts a shell by another name when it is loaded", "native_objects", ("kernels.py", "", SHELL),
+          base="llama native"),
+    cheat("C++ runs Python that disarms the watch", "native_objects", ("kernels.py", "", UNARMED), base="llama native"),
+    cheat("C++ whose text is made of parts starts a shell", "native_objects", ("kernels.py", "", BY_PARTS),
+          base="llama native"),
     set_up("a program is started", "audit", "import subprocess", 'subprocess.run(["true"])'),
     set_up("something is fetched from elsewhere", "watched", "import urllib.request", "try:",
            '    urllib.request.urlopen("http://192.0.2.1/weights", timeout=1)', "except OSError:", "    pass"),

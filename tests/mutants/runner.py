@@ -108,7 +108,8 @@ class Workshop:
             gate for gate in judged.passed if gate not in judged.failed
         ]  # the watch is asked of each process
         judged.seconds = time.monotonic() - start - (reference.seconds - spent)
-        self._keep_kernels(engine)
+        if "native_objects" not in judged.failed:  # what it built would be found with whoever comes next
+            self._keep_kernels(engine)
         if incumbent is not None:
             self._time(judged, self._written(incumbent, facts, checkpoint), engine, facts)
         return judged

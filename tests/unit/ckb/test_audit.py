@@ -24,6 +24,8 @@ FINE = {
     "its own file": "from pathlib import Path\nPath(__file__).parent",
     "what it may ask of a module": "import os, torch\ngetattr(os, 'sched_getaffinity', None)\nhasattr(torch, name)",
     "weights": "import torch, numpy as np\ntorch.load(f, weights_only=True)\nnp.load(f)",
+    "settings of torch's insides": "import torch\ntorch._inductor.config.freezing = True\ntorch._int_mm(a, b)",
+    "arguments of a kernel": "import ctypes\nctypes.c_void_p(a)\n(ctypes.c_float * 4)()\nctypes.byref(ctypes.c_int(1))",
     "arrays": "import numpy as np\nnp.load(f, allow_pickle=False)",
     "a kernel": "from torch.utils.cpp_extension import load_inline\nload_inline('k', SOURCE, build_directory=work)",
     "C++ that computes": "SOURCES.append('#include <vector>\\nextern void f(long n) { products(n); open_rows(n); }')",
@@ -143,6 +145,21 @@ WRONG = {
     "C++ that loads": ("X = '#include <dlfcn.h>\\nvoid f() { dlopen(name, 1); }'", 2, "its C++ uses dlopen"),
     "C++ that reads": ("X = '#include <x>\\nstd::ifstream in(p);'", 2, "its C++ uses"),
     "C++ that starts": ("X = '#include <x>\\nvoid f() { system(p); }'", 2, "its C++ uses system"),
+    "an address that is called": ("import ctypes\nctypes.CFUNCTYPE(ctypes.c_int)(n)()", 2, "uses ctypes.CFUNCTYPE: it"),
+    "an address that is written": ("from ctypes import memmove\nmemmove(a, b, 8)", 1, "uses ctypes.memmove: it"),
+    "an address as a pointer": ("import ctypes as c\nc.cast(n, c.POINTER(c.c_int))", 2, "uses ctypes.cast: it"),
+    "an address as a number": ("import ctypes\nctypes.c_long.from_address(n).value = 1", 2, "uses from_address"),
+    "a text that torch runs": (
+        "import torch\ntorch.fx.graph_module._exec_with_source(text, {})", 2, "uses torch.fx.graph_module._exec_with",
+    ),
+    "a text that torch runs, from": ("from torch.fx.graph_module import _exec_with_source as run", 1, "uses torch.fx."),
+    "a module that torch writes": (
+        "import torch._inductor.codecache as c\nc.PyCodeCache.load(text)", 2, "an inside of torch",
+    ),
+    "an option that runs a program": (
+        "from torch.utils.cpp_extension import load_inline\nF = ['-wrapper', 'sh,-c,id']\n"
+        "load_inline('k', S, extra_cflags=F)", 2, "gives its compiler '-wrapper'",
+    ),
     "no Python": ("x = 1\ndef f(:", 2, "does not parse"),
     "a null byte": ("x = 1\0", 0, "does not parse"),
 }  # fmt: skip

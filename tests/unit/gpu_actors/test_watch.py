@@ -59,6 +59,15 @@ WRONG = {
     "a file beside its own folder": ("open('../../notes.txt')", "read", "neither its own nor given to it"),
     "a folder that nobody gave it": ("import os; os.listdir('/elsewhere')", "read", "lists '/elsewhere'"),
     "a search": ("import os, pathlib; next(os.scandir(pathlib.Path.home().parent))", "read", "lists"),
+    "what another process was started with": (
+        "import os; open(f'/proc/{os.getppid()}/environ', 'rb')", "read", "/environ', which tells of a process",
+    ),
+    "what another process runs": ("open('/proc/999999/cmdline')", "read", "/cmdline', which tells of a process"),
+    "what it was started with": ("open('/proc/self/environ', 'rb')", "read", "/environ', which tells of a process"),
+    "its memory": ("import os; open(f'/proc/{os.getpid()}/mem', 'r+b')", "read", "/mem', which tells of a process"),
+    "its environment by a thread": ("open('/proc/thread-self/environ')", "read", "/environ', which tells of a process"),
+    "a file by way of its process": ("open('/proc/self/root/elsewhere/c.npz')", "read", "opens '/elsewhere/c.npz'"),
+    "a file by way of the system": ("open('/usr/../elsewhere/b.npz')", "read", "opens '/elsewhere/b.npz'"),
     "a shared object": ("import ctypes; ctypes.CDLL('/elsewhere/x.so')", "runtime", "/elsewhere/x.so"),
     "an interpreter through ctypes": (
         "import ctypes; ctypes.pythonapi.PyRun_SimpleString(b'import vllm')", "runtime", "looks up PyRun_SimpleString",
@@ -81,6 +90,7 @@ FINE = {
     "its own source": "open('own.py', 'w').write('x = 1'); open('own.py').read()",
     "its own files": "import tempfile, os; open('a.bin', 'wb').close(); os.listdir('.'); tempfile.TemporaryFile()",
     "what the machine says of itself": "open('/proc/self/stat').read(8); open('/dev/null')",
+    "files of its own process": "open('/proc/self/maps').read(8); import os; os.listdir('/proc/self/task')",
     "a library of the system": "import ctypes; ctypes.CDLL(None); ctypes.CDLL('libc.so.6')",
     "a traceback of another package": "import pyarrow_absent"
     if False
@@ -181,15 +191,42 @@ def gate(child: Child, folder: Path) -> Finding:
         ("import os; os.write(FD, b'rubbish\\n')", "wrote to the pipe of its watch"),
         ("import os; os.dup2(os.open('/dev/null', os.O_WRONLY), FD)", "silenced its watch"),
         ("import vllm", "imports vllm, which is forbidden"),
+        ("HELD._told |= set(range(50))", "silenced its watch"),
+        ("HELD._forbidden = frozenset()", "changed its watch: what it forbids"),
+        ("HELD._allowed |= {'transformers'}", "changed its watch: what it forbids"),
+        ("HELD._parts = ()", "changed its watch: what it forbids"),
+        ("HELD.rules['forbidden'].clear()", "changed its watch: what it forbids"),
+        ("HELD._places = ('/',)", "changed its watch: what it forbids"),
+        ("HELD._tree = '/'", "changed its watch: it takes '/' for"),
+        ("HELD.violation = lambda *_: None", "changed its watch: what it forbids"),
+        ("type(HELD)._judge_import = lambda *_: None", "changed its watch: what it forbids"),
         ("import time; time.perf_counter = lambda: 0.0", "gives time.perf_counter another value"),
     ],
-    ids=["nothing", "rubbish", "silenced", "an import", "a clock"],
+    ids=[
+        "nothing",
+        "rubbish",
+        "silenced",
+        "an import",
+        "full",
+        "nothing forbidden",
+        "more allowed",
+        "no parts",
+        "other rules",
+        "other places",
+        "another tree",
+        "an attribute",
+        "a method",
+        "a clock",
+    ],
 )
 def test_the_gate_fails_what_was_told_and_a_watch_that_tells_nothing(tmp_path: Path, code: str, what: str) -> None:
     driver = tmp_path / "driver.py"
     driver.write_text(DRIVER)
     with Child(driver, Confinement(read=(driver,))) as child:
-        child.call("attempt", 30.0, code=code.replace("FD", pipe_of(child)))
+        code = code.replace("FD", pipe_of(child)).replace(
+            "HELD", "__import__('sys').modules['driver.watch'].CURRENT[0]"
+        )
+        assert child.call("attempt", 30.0, code=code).value("outcome", str) in ("done", "ModuleNotFoundError")
         finding = gate(child, tmp_path)
     assert finding.status == ("FAIL" if what else "PASS"), finding
     assert what in finding.summary
