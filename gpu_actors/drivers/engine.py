@@ -1,7 +1,7 @@
 """Operations on a whole engine: load, generate, stream, logits, and its HTTP server."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -63,19 +63,17 @@ def sample(logits: np.ndarray, body: dict[str, Any] | None, count: int) -> dict[
     return {"tokens": [int(sampler(row)) for _ in range(count)]}
 
 
-PLAIN = (
-    stages.OPERATIONS
-    | honest.OPERATIONS
-    | trace.OPERATIONS
-    | record.OPERATIONS
-    | experiments.OPERATIONS
-    | serving.OPERATIONS
-    | serve.OPERATIONS
-    | scheduling.OPERATIONS
-    | profiling.OPERATIONS
-    | sampling.OPERATIONS
-)
-OPERATIONS = PLAIN | {
+def merged(*tables: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """The operations of several drivers. Raises ValueError for a name that two of them have."""
+    found: dict[str, Callable[..., Any]] = {}
+    for table in tables:
+        if twice := found.keys() & table.keys():
+            raise ValueError(f"two drivers have the operations {sorted(twice)}")
+        found |= table
+    return found
+
+
+OWN: dict[str, Callable[..., Any]] = {
     "load_engine": load_engine,
     "generate": generate,
     "stream": stream,
@@ -85,3 +83,16 @@ OPERATIONS = PLAIN | {
     "decode": decode,
     "sample": sample,
 }
+OPERATIONS = merged(
+    OWN,
+    stages.OPERATIONS,
+    honest.OPERATIONS,
+    trace.OPERATIONS,
+    record.OPERATIONS,
+    experiments.OPERATIONS,
+    serving.OPERATIONS,
+    serve.OPERATIONS,
+    scheduling.OPERATIONS,
+    profiling.OPERATIONS,
+    sampling.OPERATIONS,
+)

@@ -121,7 +121,7 @@ def side_by_side(prompts: list[list[int]], count: int) -> dict[str, Any]:
     return {"said": said}
 
 
-def sampled(prompt: list[int], count: int, taken: int) -> dict[str, Any]:
+def stream_logits(prompt: list[int], count: int, taken: int) -> dict[str, Any]:
     """The first tokens of one stream of `count`, and the logits that its sampler was given for them [calls, VOCAB]:
     none of an engine that takes its tokens another way."""
     kind, rows = module("sampler").Sampler, list[np.ndarray]()
@@ -264,7 +264,7 @@ OPERATIONS = {
     "called": called,
     "sequence": sequence,
     "side_by_side": side_by_side,
-    "sampled": sampled,
+    "stream_logits": stream_logits,
     "states": states,
     "crowded": crowded,
     "chat_at": chat_at,

@@ -140,7 +140,7 @@ def streamed_logits(subject: Subject) -> Finding:
     # the Target's own shape: what is done only in requests that look like those of a benchmark is done here, too
     length = min(workload.max_prompt, LONGEST)
     (prompt,) = prompts.cut(subject.checkpoint, [length], int(rng.integers(1 << 30)))
-    reply = other.call("sampled", prompt=prompt, count=workload.max_new, taken=count)
+    reply = other.call("stream_logits", prompt=prompt, count=workload.max_new, taken=count)
     tokens = other.tokens(reply.value("tokens", list[int]))
     if len(tokens) != count:
         return failed(f"asked for {count} tokens, streamed were {len(tokens)}")
