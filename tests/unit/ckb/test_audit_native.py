@@ -92,7 +92,7 @@ def test_every_composed_tree_and_every_right_variant_is_clean(base: str) -> None
 @pytest.mark.parametrize("base", [name for name, base in bases.BASES.items() if not base.real])
 def test_no_mutant_is_told_that_another_gate_should_catch(base: str) -> None:
     """Such a mutant would show no longer what its own gate is worth."""
-    for one in (one for one in table.MUTANTS if one.base == base and one.gate != "audit"):
+    for one in (one for one in table.MUTANTS if one.base == base and one.gate not in ("audit", "native_objects")):
         for name, text in made_of(one).files.items():
             found = source_violations(text, name) if name.endswith(".py") else []
             assert not [v for v in found if "C++" in v.what or "address" in v.what or "torch" in v.what], one.name
