@@ -63,9 +63,9 @@ def sample(logits: np.ndarray, body: dict[str, Any] | None, count: int) -> dict[
     return {"tokens": [int(sampler(row)) for _ in range(count)]}
 
 
-def merged(*tables: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
     """The operations of several drivers. Raises ValueError for a name that two of them have."""
-    found: dict[str, Callable[..., Any]] = {}
+    found: dict[str, Any] = {}
     for table in tables:
         if twice := found.keys() & table.keys():
             raise ValueError(f"two drivers have the operations {sorted(twice)}")
@@ -73,7 +73,7 @@ def merged(*tables: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[...,
     return found
 
 
-OWN: dict[str, Callable[..., Any]] = {
+OWN = {
     "load_engine": load_engine,
     "generate": generate,
     "stream": stream,
