@@ -102,8 +102,9 @@ def tensors(m: ModelFacts, sharpness: float) -> Iterator[Tensor]:
     small = math.sqrt(50 * m.norm_eps)  # the mean square of an embedding is fifty times eps, so that eps counts
     # what all layers of four add is about twice the embedding. More layers amplify each other's rounding: they add less
     added = 3.3 * small / math.sqrt(2 * m.layers) * (4 / m.layers) ** 0.625
-    # the best of many rows lie closer together than the best of few: their lengths differ more
-    many = math.log(m.vocab) / math.log(384)
+    # the best of many rows lie closer together than the best of few: their lengths differ more. Where they differ still
+    # more, a right engine's error in the longest row passes the bound on single logits, which knows one error for all
+    lengths = min(0.4 * math.log(m.vocab) / math.log(384), 0.5)
     loud = 3.0 * (384 / m.vocab) ** 0.25
     wide, narrow = m.heads * m.head_dim, m.kv_heads * m.head_dim
     sharp, norms = (1.0, sharpness) if m.qk_norm else (sharpness, 1.0)
@@ -112,7 +113,7 @@ def tensors(m: ModelFacts, sharpness: float) -> Iterator[Tensor]:
         return Tensor(name, (rows, columns), scale * columns**-0.5)
 
     def head(tensor: Tensor) -> Tensor:
-        return replace(tensor, lengths=0.4 * many, first=3.0 * (m.vocab / 384) ** 0.2)
+        return replace(tensor, lengths=lengths, first=3.0 * (m.vocab / 384) ** 0.2)
 
     def norm(name: str, size: int, mean: float = 1.0) -> Tensor:
         return Tensor(name, (size,), 0.2 * mean, mean)
