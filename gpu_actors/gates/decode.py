@@ -58,12 +58,14 @@ def decoded(asked: list[list[int]]) -> list[int]:
 
 def judge(subject: Subject, one: Answer, positions: list[int], found: Array) -> Finding:
     """Each of the two may differ from the oracle by twice the reference's own error: their difference has twice that,
-    in the token's logit and in the sum over all alike."""
+    in the token's logit and in the sum over all alike. How large that error is among the tokens that are likely, the
+    reference's own divergence says: half of the error's variance there."""
     ratios = one.following[positions] - found
     own = one.case.evaluation
     spread, largest = own.error_rms[positions], float(own.error_max.max())
     floor = 8 * 2.0**-24 * float(np.abs(own.top).max())
-    allowed = float(np.mean(0.5 * (2 * MARGIN * spread + floor) ** 2))
+    likely = (2 * MARGIN) ** 2 * float(np.mean(own.divergence[positions]))
+    allowed = max(float(np.mean(0.5 * (2 * MARGIN * spread + floor) ** 2)), likely)
     each = 2 * MARGIN * largest + floor
     at = int(np.abs(ratios).argmax())
     mean, worst = k3(ratios), float(np.abs(ratios[at]))

@@ -100,11 +100,12 @@ def agreement(subject: Subject) -> Finding:
     return passed(f"generate, stream and logits agree ({'; '.join(notes)})", tokens=tokens)
 
 
-def outside_the_band(subject: Subject, prompt: list[int], tokens: list[int]) -> str:
-    """The first token that is not the arg max of the engine's own logits, as far as its rounding lets one say."""
+def outside_the_band(subject: Subject, prompt: list[int], tokens: list[int], times: float = 2.0) -> str:
+    """The first token that is not the arg max of the engine's own logits, as far as its rounding lets one say. `times`:
+    of the error that rounding explains."""
     positions = list(range(len(prompt) - 1, len(prompt) + len(tokens) - 1))
     rows = subject.logits(prompt + tokens, positions)
-    band = 2 * BOUND[subject.facts.workload.dtype] * rms(rows)
+    band = times * BOUND[subject.facts.workload.dtype] * rms(rows)
     for i, token in enumerate(tokens):
         gap = float(rows[i].max() - rows[i][token])
         if not gap <= band:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from benchmarks.verification.run_h200 import Bench
+from benchmarks.verification.run_steps import composed
 from ckb.hashing import tree_sha256
 from gpu_actors.device import Device
 from gpu_actors.gpus import grant
@@ -40,7 +41,7 @@ def test_a_small_engine_is_timed_in_turn_with_itself_and_is_right(tmp_path: Path
     for name in ("one", "other"):
         tree = tmp_path / name / "engine"
         tree.mkdir(parents=True)
-        for file, text in bench.engine(facts)[0].items():
+        for file, text in composed(facts)[0].items():
             (tree / file).write_text(text, encoding="utf-8")
         engine = EngineJob(tree=tree_sha256(tree), tree_dir=str(tree), checkpoint=str(bench.model), facts=facts)
         arms.append(Arm(name=name, engine=engine))

@@ -1,5 +1,7 @@
 """What a text of C++ is told for, and that whatever the knowledge base composes is told for nothing."""
 
+from typing import NamedTuple
+
 import pytest
 
 from ckb.audit import source_violations
@@ -9,47 +11,59 @@ from tests.mutants import bases, table
 from tests.mutants.runner import made_of
 from tests.mutants.variants import VARIANTS
 
+
+class Told(NamedTuple):
+    """A text of C++, and what is said of it."""
+
+    text: str
+    what: str
+
+
 WRONG = {
-    "a label": ('extern "C" int begin_(const char*) __asm__("system");', "__asm__: assembler"),
-    "a label of another spelling": ('int f() asm("f");', "asm: assembler"),
-    "a file's bytes": ('asm(".incbin \\"/etc/passwd\\"");', "asm: assembler"),
-    "a system call": ('__asm volatile("syscall");', "__asm: assembler"),
-    "pasted words": ('#define CAT(a,b) a##b\nint x = CAT(sys,tem)("id");', "##: pasted words"),
-    "pasted words by a digraph": ("#define CAT(a,b) a%:%:b", "%:: pasted words"),
-    "a word on two lines": ('int x = sys\\\ntem("id");', "system"),
-    "a word on two lines, with a space": ('int x = sys\\ \ntem("id");', "system"),
-    "pasting on two lines": ("#define CAT(a,b) a#\\\n#b", "##: pasted words"),
-    "a constructor": ("__attribute__((constructor)) void begun() {}", "constructor: code that runs"),
-    "a constructor by the standard's spelling": ("[[gnu::constructor]] void begun() {}", "constructor: code that runs"),
-    "a constructor in underscores": ("__attribute__((__constructor__(101))) void f() {}", "code that runs when it is"),
-    "a destructor": ("__attribute__((destructor)) void ended() {}", "destructor: code that runs"),
-    "an order": ("A a __attribute__((init_priority(200)));", "init_priority: code that runs"),
-    "a section": ('__attribute__((section(".init_array"))) auto p = f;', "a section of its own"),
-    "an alias": ('int begin_(const char*) __attribute__((alias("x")));', "another name for a function"),
-    "a weak reference": ('static int f() __attribute__((weakref("x")));', "another name for a function"),
-    "a renaming pragma": ("#pragma redefine_extname begin_ other", "another name for a function"),
-    "a renaming pragma in a text": ('_Pragma("redefine_extname begin_ other")', "another name for a function"),
-    "a file in quotes": ('#include "/etc/passwd"', "header for computing"),
-    "a foreign header": ("#include <dlfcn.h>", "#include <dlfcn.h>, which"),
-    "a header above": ("#include <torch/../../x.h>", "which is no header"),
-    "a header by a macro": ("#define H <x.h>\n#include H", "#include H, which"),
-    "an absolute header": ("#include </etc/passwd>", "which is no header"),
-    "an address taken": ("auto g = &std::system;", "system"),
-    "an address that is kept": ("int (*g)(const char*) = system;", "system"),
-    "another open": ("int f = open64(p, 0);", "open64"),
-    "a global open": ("int f = ::open(p, 0);", "open"),
-    "execveat": ("execveat(1, p, a, e, 0);", "execveat"),
-    "fexecve": ("fexecve(1, a, e);", "fexecve"),
-    "clone": ("clone(f, stack, 0, 0);", "clone"),
-    "kill": ("kill(1, 9);", "kill"),
-    "the interpreter": ("PyRun_SimpleString(text);", "PyRun_SimpleString: the interpreter"),
-    "an object of the interpreter": ("PyObject* o;", "PyObject: the interpreter"),
-    "an extension": ("PYBIND11_MODULE(x, m) {}", "the interpreter"),
-    "a name in a text that is code": ('auto s = "/*"; system(p); auto e = "*/";', "system"),
-    "a name behind an odd text": ('FOO"(" ; ) " /* "; system(p); " */ "', "system"),
-    "a name behind a raw text": ('R"x(" /* )x"; system(p); /* */', "system"),
-    "a name behind a character": ("char c = '\"'; system(p); char d = '\"';", "system"),
-    "a name behind a split raw text": ('auto s = R\\\n"(" /* )"; system(p); /* */', "system"),
+    "a label": Told('extern "C" int begin_(const char*) __asm__("system");', "__asm__: assembler"),
+    "a label of another spelling": Told('int f() asm("f");', "asm: assembler"),
+    "a file's bytes": Told('asm(".incbin \\"/etc/passwd\\"");', "asm: assembler"),
+    "a system call": Told('__asm volatile("syscall");', "__asm: assembler"),
+    "pasted words": Told('#define CAT(a,b) a##b\nint x = CAT(sys,tem)("id");', "##: pasted words"),
+    "pasted words by a digraph": Told("#define CAT(a,b) a%:%:b", "%:: pasted words"),
+    "a word on two lines": Told('int x = sys\\\ntem("id");', "system"),
+    "a word on two lines, with a space": Told('int x = sys\\ \ntem("id");', "system"),
+    "pasting on two lines": Told("#define CAT(a,b) a#\\\n#b", "##: pasted words"),
+    "a constructor": Told("__attribute__((constructor)) void begun() {}", "constructor: code that runs"),
+    "a constructor by the standard's spelling": Told(
+        "[[gnu::constructor]] void begun() {}", "constructor: code that runs"
+    ),
+    "a constructor in underscores": Told(
+        "__attribute__((__constructor__(101))) void f() {}", "code that runs when it is"
+    ),
+    "a destructor": Told("__attribute__((destructor)) void ended() {}", "destructor: code that runs"),
+    "an order": Told("A a __attribute__((init_priority(200)));", "init_priority: code that runs"),
+    "a section": Told('__attribute__((section(".init_array"))) auto p = f;', "a section of its own"),
+    "an alias": Told('int begin_(const char*) __attribute__((alias("x")));', "another name for a function"),
+    "a weak reference": Told('static int f() __attribute__((weakref("x")));', "another name for a function"),
+    "a renaming pragma": Told("#pragma redefine_extname begin_ other", "another name for a function"),
+    "a renaming pragma in a text": Told('_Pragma("redefine_extname begin_ other")', "another name for a function"),
+    "a file in quotes": Told('#include "/etc/passwd"', "header for computing"),
+    "a foreign header": Told("#include <dlfcn.h>", "#include <dlfcn.h>, which"),
+    "a header above": Told("#include <torch/../../x.h>", "which is no header"),
+    "a header by a macro": Told("#define H <x.h>\n#include H", "#include H, which"),
+    "an absolute header": Told("#include </etc/passwd>", "which is no header"),
+    "an address taken": Told("auto g = &std::system;", "system"),
+    "an address that is kept": Told("int (*g)(const char*) = system;", "system"),
+    "another open": Told("int f = open64(p, 0);", "open64"),
+    "a global open": Told("int f = ::open(p, 0);", "open"),
+    "execveat": Told("execveat(1, p, a, e, 0);", "execveat"),
+    "fexecve": Told("fexecve(1, a, e);", "fexecve"),
+    "clone": Told("clone(f, stack, 0, 0);", "clone"),
+    "kill": Told("kill(1, 9);", "kill"),
+    "the interpreter": Told("PyRun_SimpleString(text);", "PyRun_SimpleString: the interpreter"),
+    "an object of the interpreter": Told("PyObject* o;", "PyObject: the interpreter"),
+    "an extension": Told("PYBIND11_MODULE(x, m) {}", "the interpreter"),
+    "a name in a text that is code": Told('auto s = "/*"; system(p); auto e = "*/";', "system"),
+    "a name behind an odd text": Told('FOO"(" ; ) " /* "; system(p); " */ "', "system"),
+    "a name behind a raw text": Told('R"x(" /* )x"; system(p); /* */', "system"),
+    "a name behind a character": Told("char c = '\"'; system(p); char d = '\"';", "system"),
+    "a name behind a split raw text": Told('auto s = R\\\n"(" /* )"; system(p); /* */', "system"),
 }
 FINE = {
     "comments": "// the system may fork: asm ## PyRun_x\n/* dlsym\n constructor */ int x;",

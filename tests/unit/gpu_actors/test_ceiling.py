@@ -1,15 +1,12 @@
 """The floor under every timing: measured on the device that is timed, and said where there is none."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from ckb.criteria import PROFILE
 from ckb.facts import Facts, PlatformFacts
 from gpu_actors.child import Child, ChildFailure
-from gpu_actors.criteria import told
 from gpu_actors.drivers.ceiling import readers
 from gpu_actors.machine import (
     DRIVER,
@@ -21,6 +18,7 @@ from gpu_actors.machine import (
     question,
     too_fast,
 )
+from gpu_actors.profiler import profile
 from gpu_actors.sandbox import Confinement
 from tests.unit.gpu_actors import tiny
 from tests.unit.gpu_actors.test_device import row
@@ -99,8 +97,7 @@ def test_a_profile_that_reads_faster_than_memory_tells_nothing(tmp_path: Any) ->
     checkpoint = tiny.write_checkpoint(tmp_path / "model", "llama")
     engine = tiny.engine_job(tiny.write_engine(tmp_path / "engine"), checkpoint)
     huge = big().model_copy(update={"model": big().model.model_copy(update={"parameters": 10**11})})
-    subject: Any = SimpleNamespace(job=SimpleNamespace(engine=engine.model_copy(update={"facts": huge})))
-    metrics, trouble = told(subject, PROFILE, tmp_path / "cache")
-    assert metrics == {}
-    assert trouble.startswith("WRONG: ")
-    assert "ms a token is under the floor of" in trouble
+    found = profile(engine.model_copy(update={"facts": huge}), tmp_path / "cache", "c", "profile")
+    assert found.shares == {}
+    assert found.failure.startswith("WRONG: ")
+    assert "ms a token is under the floor of" in found.failure

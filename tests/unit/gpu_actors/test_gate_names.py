@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ckb.build import read_seed
-from ckb.criteria import METRICS, SHARE
+from ckb.criteria import METRICS
 from ckb.schemas import TestContract
 from gpu_actors.gates.listed import asks, listed, page
 from gpu_actors.gates.registry import OWN, STAGE_GATES
@@ -51,4 +51,3 @@ def test_the_page_on_judging_names_what_a_verdict_holds_beside_the_gates_of_the_
 def test_the_page_on_judging_names_every_metric_that_a_criterion_may_compare() -> None:
     words = (DOCS / "verification.md").read_text(encoding="utf-8")
     assert [name for known in (*METRICS.values(), METRICS) for name in known if f"`{name}`" not in words] == []
-    assert f"`{SHARE}PART`" in words

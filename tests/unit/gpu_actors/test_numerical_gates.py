@@ -333,6 +333,30 @@ def evaluation(largest: np.ndarray[Any, Any]) -> Evaluation:
                       following=none, divergence=none, rows=none)  # fmt: skip
 
 
+def test_decoding_may_differ_more_where_likely_tokens_have_long_rows() -> None:
+    """Two right ways to the same logits, each with the reference's own error, which grows with the row's length."""
+    rng = np.random.default_rng(2)
+    refused = {"root mean square": 0, "divergence": 0, "wrong": 0}
+    for _ in range(20):
+        lengths = np.exp(0.8 * rng.normal(size=2000))
+        exact = lengths * rng.normal(size=(96, 2000))
+        own, first, second = 0.02 * lengths * rng.normal(size=(3, 96, 2000))
+        likely = log_softmax(exact)
+        spread = np.sqrt(np.mean(own**2, axis=-1))
+        rows = np.arange(96), likely.argmax(-1)
+        ratios = (log_softmax(exact + 1.9 * first) - log_softmax(exact + 1.9 * second))[rows]
+        old = float(np.mean(0.5 * (2 * MARGIN * spread) ** 2))
+        divergence = (np.exp(likely) * (likely - log_softmax(exact + own))).sum(-1)
+        allowed = max(old, (2 * MARGIN) ** 2 * float(divergence.mean()))
+        refused["root mean square"] += k3(ratios) > old
+        refused["divergence"] += k3(ratios) > allowed
+        refused["wrong"] += k3(5 * ratios) > allowed
+
+    assert refused["root mean square"] > 0
+    assert refused["divergence"] == 0
+    assert refused["wrong"] == 20
+
+
 @pytest.mark.parametrize(("ratio", "allowed"), [(0.84, True), (1.0, True), (1.22, True), (2.0, False)])
 def test_the_margin_of_divergence_admits_other_orders_of_summation_and_not_twice_the_error(
     ratio: float, allowed: bool

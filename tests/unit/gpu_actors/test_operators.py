@@ -155,7 +155,7 @@ def test_a_compiler_that_can_build_nothing_is_no_compiler(tmp_path: Path, monkey
 
     def first_on_the_path(**fields: object) -> object:
         path = {"PATH": f"{broken.parent}:/usr/bin:/bin", "CXX": str(broken)}
-        return real(**fields, environment=path, read=(broken.parent,))  # type: ignore[arg-type]
+        return real(**{**fields, "environment": path, "read": (broken.parent,)})  # type: ignore[arg-type]
 
     monkeypatch.setattr(operators, "Confinement", first_on_the_path)
     torch, cpp = try_operators(["torch", "cpp"], PLATFORM, tmp_path / "cache", rules=RULES)

@@ -26,6 +26,7 @@ from gpu_actors.verifier import Verifier, check, compared
 from tests.unit.ckb.planted import chosen, disguised
 from tests.unit.gpu_actors import tiny
 
+STAGED = ("L0", "L1", "L2")
 BUILT = ("execution", "model", "integration")
 
 
@@ -257,7 +258,8 @@ def test_the_server_s_own_process_is_watched_too(work: Path) -> None:
 
 
 def test_a_tree_that_hangs_is_ended_at_the_deadline(work: Path) -> None:
-    verdict = verify(work, "hangs", "llama", setup_that("while True: pass"), stages=("execution",), deadline_s=4.0)
+    verdict = verify(work, "hangs", "llama", setup_that("while True: pass"), stages=("execution",), levels=STAGED,
+                     deadline_s=4.0)  # fmt: skip
     assert [gate.status for gate in verdict.gates] == ["PASS", "PASS", "PASS", "FAIL"]
     assert verdict.gates[-1].summary.startswith("TIMEOUT: no answer within the deadline")
 
@@ -297,7 +299,7 @@ def test_a_tree_with_a_copied_function_is_rejected_unread_with_each_span_named(w
     kept = "\n".join(f"WIDTH_{n} = {n} * HIDDEN" for n in range(8))  # nothing of theirs, so that the spans stay apart
     first, second = (disguised([copy], random.Random(4)) for copy in copies)
     (tree / "model.py").write_text(f"{text}\n{first}\n{kept}\n{second}")
-    job = tiny.verify_job(tiny.engine_job(tree, work / "llama", "llama"), stages=("execution",))
+    job = tiny.verify_job(tiny.engine_job(tree, work / "llama", "llama"), stages=("execution",), levels=STAGED)
     verdict = Verifier(work / "cache").verify(job)
     assert [gate.gate for gate in verdict.gates if gate.status == "FAIL"] == ["copied"], lines(verdict)
     assert verdict.gates[-1].gate == "copied", "nothing of the tree is run"
@@ -329,6 +331,8 @@ def test_each_violation_is_a_row_of_the_verdict_whatever_level_was_asked_for(
 
 def test_a_stage_whose_gates_would_all_fall_away_is_our_fault_and_raises(work: Path) -> None:
     tree = tiny.write_engine(work / "trees" / "unnamed", "llama")
-    job: VerifyJob = tiny.verify_job(tiny.engine_job(tree, work / "llama"), stages=("execution",), contracts=("mlp",))
+    job: VerifyJob = tiny.verify_job(
+        tiny.engine_job(tree, work / "llama"), stages=("execution",), contracts=("mlp",), levels=STAGED
+    )
     with pytest.raises(ValueError, match="the job names none of them"):
         Verifier(work / "cache").verify(job)
