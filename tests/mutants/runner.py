@@ -22,6 +22,7 @@ from gpu_actors.engine_process import confinement, open_tree
 from gpu_actors.gates import provenance
 from gpu_actors.gates.base import EVERY, Finding, Gate, Subject
 from gpu_actors.gates.cases import Plan
+from gpu_actors.gates.registry import STAGE_GATES
 from gpu_actors.jobs import Acceptance, Arm, BenchmarkJob, EngineJob, Scenario, VerifyJob
 from gpu_actors.reference import Reference
 from gpu_actors.sandbox import UNTIMED
@@ -59,11 +60,17 @@ def made_of(one: Mutant | Variant) -> bases.Composed:
     return bases.Composed(edited(made.files, one.edits), made.rows)
 
 
+SEEN_LATE = frozenset({BENCHMARK, *(gate.id for gate in STAGE_GATES if gate.stage == "acceptance")})
+"""Gates that need more time than the sample of `make test` has. What they should catch is judged by a full acceptance,
+all else by a screen: the same gates, of fewer and shorter sequences."""
+
+
 class Workshop:
     """A folder of checkpoints, compiled kernels and the reference's answers. Use it as a context manager: it holds a
     process of the reference for the checkpoint that was asked for last."""
 
-    def __init__(self, work: Path, acceptance: Acceptance = "full"):
+    def __init__(self, work: Path, acceptance: Acceptance | None = None):
+        """`acceptance`: of every tree; None: the one that it needs."""
         self.work = work
         self.acceptance = acceptance
         self._open = ExitStack()
@@ -83,17 +90,20 @@ class Workshop:
         files = {name: text.replace(KNOWN_ENDS, ends) for name, text in made.files.items()}
         timed = isinstance(one, Mutant) and one.timed
         incumbent = bases.right(one.base).files if timed else None
-        return self.judge_files(files, made.rows, base.facts, bases.checkpoint(self.work, base), seed, incumbent)
+        late = isinstance(one, Variant) or one.gate in SEEN_LATE
+        acceptance = self.acceptance or ("full" if late else "screen")
+        checkpoint = bases.checkpoint(self.work, base)
+        return self.judge_files(files, made.rows, base.facts, checkpoint, seed, acceptance, incumbent)
 
     def judge_files(
         self, files: Files, rows: tuple[Contract, ...], facts: Facts, checkpoint: Path, seed: int,
-        incumbent: Files | None = None,
+        acceptance: Acceptance, incumbent: Files | None = None,
     ) -> Judged:  # fmt: skip
         """Every gate on a tree; with an incumbent a small benchmark against it, too."""
         engine = self._written(files, facts, checkpoint)
         job = VerifyJob(
             candidate="mutant", engine=engine, stages=STAGES, levels=("L0", "L1", "L2", "L3"), rows=rows,
-            contracts=tuple(bases.knowledge().contracts), acceptance=self.acceptance, seed=seed,
+            contracts=tuple(bases.knowledge().contracts), acceptance=acceptance, seed=seed,
         )  # fmt: skip
         judged = Judged()
         reference = self._reference(facts, checkpoint)

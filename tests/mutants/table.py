@@ -25,11 +25,10 @@ import jinja2
 import typer
 
 from ckb.hashing import sha256_json, tree_sha256
-from gpu_actors.gates.registry import STAGE_GATES
 from tests.mutants import arithmetic, cheats, loading, sampling, scheduling, serving, state, subtle
 from tests.mutants.bases import BASES
 from tests.mutants.mutant import FAMILIES, Mutant, Variant
-from tests.mutants.runner import BENCHMARK, Workshop, made_of
+from tests.mutants.runner import SEEN_LATE, Workshop, made_of
 from tests.mutants.variants import VARIANTS
 
 ROOT = Path(__file__).parents[2]
@@ -44,8 +43,6 @@ SAID = 110
 CAUGHT = Path(__file__).with_name("caught.txt")
 """Names of the mutants that their own gate caught when they were last judged, one a line; for gates before the
 acceptance."""
-REFERENCE = frozenset({BENCHMARK, *(gate.id for gate in STAGE_GATES if gate.stage == "acceptance")})
-"""Gates that need more time than a sample has."""
 
 
 def caught() -> set[str]:
@@ -214,7 +211,7 @@ def main(
         folder.mkdir(parents=True, exist_ok=True)
 
         def open_shop() -> Workshop:
-            return Workshop(folder, "screen" if smollm2 else "full")
+            return Workshop(folder, "screen" if smollm2 else None)
 
         rows = {row.name: row for row in run([(m, SEEDS[0]) for m in mutants], open_shop, end, workers)}
         again = run([(v, seed) for v in variants for seed in SEEDS[:repeats]], open_shop, end, workers)
@@ -225,7 +222,7 @@ def main(
         print(f"{left} verdicts are missing: the same command with --work {folder} goes on")
     elif not smollm2 and not only:
         out.write_text(document(mutants, rows, variants, again), encoding="utf-8")
-        again_caught = {m.name for m in mutants if m.name in rows and m.gate in rows[m.name].failed.keys() - REFERENCE}
+        again_caught = {m.name for m in mutants if m.name in rows and m.gate in rows[m.name].failed.keys() - SEEN_LATE}
         names = sorted((caught() - rows.keys()) | again_caught)
         CAUGHT.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
     sys.exit(1 if escaped or rejected else 3 if left else 0)

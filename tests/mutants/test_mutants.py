@@ -20,12 +20,12 @@ from gpu_actors.jobs import EngineJob, Verdict, VerifyJob
 from gpu_actors.verifier import Verifier
 from tests.mutants import bases, subtle, table
 from tests.mutants.mutant import FAMILIES, Mutant, Variant
-from tests.mutants.runner import Workshop, made_of
+from tests.mutants.runner import BENCHMARK, SEEN_LATE, Workshop, made_of
 from tests.mutants.variants import VARIANTS
 
 SEED = int(os.environ.get("ENGINESMITH_MUTANTS", "1"))
-ALL = {gate.id for gate in (*provenance.STATIC, *STAGE_GATES, *provenance.RUNTIME)} | {table.BENCHMARK}
-EARLY = {gate.id for gate in (*provenance.STATIC, *STAGE_GATES)} - table.REFERENCE
+ALL = {gate.id for gate in (*provenance.STATIC, *STAGE_GATES, *provenance.RUNTIME)} | {BENCHMARK}
+EARLY = {gate.id for gate in (*provenance.STATIC, *STAGE_GATES)} - SEEN_LATE
 """Gates that need no reference: those of the sample, which has a minute."""
 PLAIN = ("llama", "qwen3", "llama sampled")
 """Engines that nothing is compiled for."""

@@ -103,6 +103,7 @@ def test_every_composed_tree_and_every_right_variant_is_clean(base: str) -> None
             assert not name.endswith(".py") or source_violations(text, name) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", [name for name, base in bases.BASES.items() if not base.real])
 def test_no_mutant_is_told_that_another_gate_should_catch(base: str) -> None:
     """Such a mutant would show no longer what its own gate is worth."""

@@ -7,6 +7,7 @@ from gpu_actors.reference import Reference
 from tests.unit.gpu_actors import tiny
 
 
+@pytest.mark.slow
 def test_answers_are_kept_for_a_device_and_taken_for_no_other_one_s(tmp_path: Path) -> None:
     checkpoint = tiny.write_checkpoint(tmp_path / "model", "llama")
     here = tiny.facts()

@@ -105,6 +105,7 @@ def evidence_of(gate: str, output: str) -> str:
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_released_engine_passes_all_levels(
     released: Path, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
