@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from ckb.facts import Facts
 from gpu_actors.reference import Reference
 from tests.unit.gpu_actors import tiny
