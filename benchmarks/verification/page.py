@@ -17,18 +17,19 @@ HERE = Path(__file__).parent
 RECORDS = HERE / "records"
 PAGE = HERE.parents[1] / "docs" / "verification.md"
 HEADING = "## On an H200\n\n"
-STEPS = ("checkpoint", "gates", "mutants")
 LONGEST = 6
 """Gates that are named with their seconds."""
 AIM_S = 120
 """What a right engine should take at most, once the reference's outputs are stored."""
 
 
-def newest(records: Path) -> Path:
-    """The folder whose checkpoint was written last. Raises UserError where there is none."""
-    held = [(read(path.parent, path.stem).at, path.parent) for path in records.glob("*h200*/checkpoint.json")]
+def newest(records: Path, step: str) -> Path:
+    """The folder in which a step was recorded last. Raises UserError where it is in none."""
+    held = [(read(path.parent, path.stem).at, path.parent) for path in records.glob(f"*h200*/{step}.json")]
     if not held:
-        raise UserError(f"{records} holds no record of an H200: run benchmarks.verification.run_h200")
+        raise UserError(
+            f"{records} holds no record of the step {step} on an H200: run benchmarks.verification.run_h200"
+        )
     return max(held)[1]
 
 
@@ -40,9 +41,11 @@ def read(folder: Path, step: str) -> Found:
     return Found.model_validate_json(path.read_text(encoding="utf-8"))
 
 
-def section(folder: Path) -> str:
-    """What one folder of records holds, in Markdown."""
-    made, gates, mutants = (read(folder, step) for step in STEPS)
+def section(records: Path) -> str:
+    """What the newest records hold, in Markdown. The wrong engines may have been judged before the right one was: then
+    of another commit and checkpoint, which the page says."""
+    folder, earlier = newest(records, "gates"), newest(records, "mutants")
+    made, gates, mutants = read(folder, "checkpoint"), read(folder, "gates"), read(earlier, "mutants")
     (right,) = gates.judged
     assert made.checkpoint
     checkpoint = made.checkpoint
@@ -50,12 +53,13 @@ def section(folder: Path) -> str:
     positions, outside = stated(right, "acceptance_top1", r"of (\d+) positions, at all but 0 of the ([\d.]+%) outside")
     environment = Environment(loader=FileSystemLoader(HERE), undefined=StrictUndefined, autoescape=False)
     return environment.get_template("h200.md.jinja").render(
-        folder=folder.name, shape=checkpoint.shape, bytes=checkpoint.bytes, written_s=checkpoint.seconds,
+        folder=folder.name, earlier="" if earlier == folder else earlier.name, mutants=mutants,
+        shape=checkpoint.shape, bytes=checkpoint.bytes, written_s=checkpoint.seconds,
         measures=checkpoint.measures, measuring_s=checkpoint.measuring_s, sharpness=checkpoint.sharpness,
         commit=gates.commit, device=gates.device, machine=gates.machine, date=gates.at[:10],
         torch=gates.versions["torch"], transformers=gates.versions["transformers"],
         aim_s=AIM_S, lines=lines, tree=tree, positions=positions, outside=outside,
-        judged=(right, *mutants.judged), engine_s=right.seconds, gates_s=sum(gate.seconds for gate in right.gates),
+        right=right, engine_s=right.seconds, gates_s=sum(gate.seconds for gate in right.gates),
         longest=sorted(right.gates, key=lambda gate: -gate.seconds)[:LONGEST],
     )  # fmt: skip
 
@@ -77,7 +81,7 @@ def written(page: str, text: str) -> str:
 
 if __name__ == "__main__":
     try:
-        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), section(newest(RECORDS))), encoding="utf-8")
+        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), section(RECORDS)), encoding="utf-8")
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -60,7 +60,7 @@ def test_a_checkpoint_is_measured_recorded_and_not_made_again(tmp_path: Path) ->
 
 def test_every_figure_of_the_page_is_in_the_newest_record() -> None:
     text = page.PAGE.read_text(encoding="utf-8")
-    assert page.written(text, page.section(page.newest(page.RECORDS))) == text, (
+    assert page.written(text, page.section(page.RECORDS)) == text, (
         "docs/verification.md: run python -m benchmarks.verification.page"
     )
 
@@ -73,17 +73,28 @@ def test_every_figure_of_the_page_is_in_the_newest_record() -> None:
 def test_a_figure_that_is_another_one_in_the_record_changes_the_page(
     step: str, was: str, now: str, tmp_path: Path
 ) -> None:
-    folder = page.RECORDS / "2026-11-30-h200"
-    other = tmp_path / folder.name
-    shutil.copytree(folder, other)
+    one, two = tmp_path / "one", tmp_path / "two"
+    for records in (one, two):
+        shutil.copytree(page.RECORDS / "2026-11-30-h200", records / "h200")
+    other = two / "h200"
     text = (other / f"{step}.json").read_text()
     assert was in text
     (other / f"{step}.json").write_text(text.replace(was, now))
-    assert page.section(other) != page.section(folder)
-    assert page.newest(tmp_path) == other
+    assert page.section(one) != page.section(two)
     (other / f"{step}.json").unlink()
-    with pytest.raises(UserError, match=rf"not {step}\.json"):
-        page.section(other)
+    with pytest.raises(UserError, match=rf"not {step}\.json|no record of the step {step}"):
+        page.section(two)
+
+
+def test_wrong_engines_that_were_judged_earlier_are_told_with_their_commit(tmp_path: Path) -> None:
+    for name in ("a-h200", "b-h200"):
+        shutil.copytree(page.RECORDS / "2026-11-30-h200", tmp_path / name)
+    (tmp_path / "b-h200" / "mutants.json").unlink()
+    gates = tmp_path / "b-h200" / "gates.json"
+    gates.write_text(gates.read_text().replace("2026-11-30T", "2026-12-01T").replace("d327b09", "e327b09"))
+    text = page.section(tmp_path)
+    assert "commit e327b09" in text
+    assert "judged at commit d327b09 on the checkpoint of `a-h200`" in text
 
 
 def test_the_page_says_what_a_checkpoint_shows_where_that_was_measured(tmp_path: Path) -> None:
@@ -93,7 +104,7 @@ def test_the_page_says_what_a_checkpoint_shows_where_that_was_measured(tmp_path:
     made = page.read(tmp_path / "h200", "checkpoint").checkpoint
     assert made
     assert made.measures
-    text = page.section(page.newest(tmp_path))
+    text = page.section(tmp_path)
     assert f"{made.measures.entropy:.2f} of log T" in text
     for dtype, share in made.measures.outside.items():
         assert f"{100 * share:.0f}% of the positions lie outside the tie band of {dtype}" in text
