@@ -21,11 +21,8 @@ LONG = 256
 
 def at_once(subject: Subject, held: Server, model: str, asked: list[tuple[list[int] | str, list[int]]]) -> None:
     """Four requests of several lengths, streamed and whole, each of which says what `generate` says. Raises Fault."""
-    language = next(name for name in prompts.languages() if not prompts.text(name)[:12].isascii())
-    text = prompts.text(language)[:12]
-    ids = subject.call("tokenizer", text=text).value("ids", list[int])
     bodies, wanted = [], []
-    for i, (prompt, tokens) in enumerate(islice(cycle([*asked[:2], (text, ids)]), CROWD)):
+    for i, (prompt, tokens) in enumerate(islice(cycle([*asked[:2], long_characters(subject)]), CROWD)):
         limit = MAX_TOKENS - 2 * i  # the first is the longest: the others come while it runs
         body = {"model": model, "prompt": prompt, "max_tokens": limit, "temperature": 0, "stream": i % 2 == 0}
         bodies.append(body)
@@ -38,6 +35,16 @@ def at_once(subject: Subject, held: Server, model: str, asked: list[tuple[list[i
         said_ = f"request {i} of {CROWD} at once is answered {answers[-1].text!r}; alone it is {wanted[i]!r}"
         expect(answers[-1].text == wanted[i], said_)
     differ(answers)
+
+
+def long_characters(subject: Subject) -> tuple[str, list[int]]:
+    """A text of another script, as much of it as the context has room for, and its ids."""
+    language = next(name for name in prompts.languages() if not prompts.text(name)[:12].isascii())
+    own, most = tokenizer(subject), subject.facts.workload.max_context - MAX_TOKENS
+    text = prompts.text(language)[:12]
+    while len(text) > 1 and len(own.encode(text).ids) > most:
+        text = text[:-1]
+    return text, own.encode(text).ids
 
 
 @dataclass(frozen=True)

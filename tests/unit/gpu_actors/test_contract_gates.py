@@ -62,6 +62,16 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("contracts")
 
 
+@pytest.mark.parametrize("context", [(16, 16), (40, 3)], ids=["32", "43"])
+def test_every_gate_fits_a_target_of_a_short_context(work: Path, context: tuple[int, int]) -> None:
+    """Of which the whole acceptance is asked: no gate may want more room than its Target has."""
+    target = facts("llama", compiler=None, max_prompt=context[0], max_new=context[1])
+    files, rows = composed(target)
+    stages = (*BUILT, "acceptance")
+    verdict = verify(work, files, rows, target, stages=stages, levels=("L0", "L1", "L2", "L3"), acceptance="full")
+    assert verdict.passed, [f"{gate.gate}: {gate.summary}" for gate in verdict.failures]
+
+
 @pytest.mark.parametrize(
     ("target", "change"),
     [
