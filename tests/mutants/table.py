@@ -190,10 +190,13 @@ def main(
     only: Annotated[str, typer.Option(help="Names that match this regular expression")] = "",
     minutes: Annotated[float, typer.Option(min=0, help="Start no tree after this")] = 240.0,
     smollm2: Annotated[bool, typer.Option(help="The twelve subtle ones on SmolLM2-135M, and no document")] = False,
+    partial: Annotated[
+        bool, typer.Option(help="Write the document although verdicts are missing: it says which")
+    ] = False,
     workers: Annotated[int, typer.Option(min=1, help="Verdicts at once; an engine here computes on one core")] = 1,
     repeats: Annotated[int, typer.Option(min=0, max=len(SEEDS), help="Verdicts on each variant")] = len(SEEDS),
 ) -> None:
-    """Judge mutants and variants. The document is written once everything was judged.
+    """Judge mutants and variants. The document is written once everything was judged, with --partial as far as it was.
 
     Exit status 1 if a mutant passes every gate or a variant fails one, 2 for what can't be asked, 3 if the time was up
     before everything was judged."""
@@ -220,7 +223,7 @@ def main(
           f"{len(variants)} right variants, {rejected} rejections")  # fmt: skip
     if (left := len(mutants) - len(rows) + len(variants) * repeats - len(again)) > 0:
         print(f"{left} verdicts are missing: the same command with --work {folder} goes on")
-    elif not smollm2 and not only:
+    if (partial or not left) and not smollm2 and not only:
         out.write_text(document(mutants, rows, variants, again), encoding="utf-8")
         again_caught = {m.name for m in mutants if m.name in rows and m.gate in rows[m.name].failed.keys() - SEEN_LATE}
         names = sorted((caught() - rows.keys()) | again_caught)
