@@ -8,6 +8,7 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -68,7 +69,8 @@ class Reference:
         self._facts = facts
         self._say = say
         self._child: Child | None = None
-        self._loaded = False
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="reference")
+        self._loading: Future[None] | None = None
         self._folder = cache_dir / "reference" / content_sha256(checkpoint)[:16]
         versions, here = [version(n) for n in LIBRARIES], facts.platform
         computed = {"accelerator": here.accelerator, "device": here.name, "versions": versions}
@@ -83,15 +85,25 @@ class Reference:
         self.close()
 
     def close(self) -> None:
-        if self._child:
-            self._child.close()
-            self._child = None
-            self._loaded = False
+        child, loading, self._child, self._loading = self._child, self._loading, None, None
+        if child:
+            child.sandbox.kill("nobody asks it any more")
+            if loading:
+                wait([loading])  # it reads from pipes that are closed next
+            child.close()
 
     def start(self) -> None:
-        """Starts the process, for what is sure to miss the cache: its imports go on beside the caller's other work."""
+        """Starts the process, for what is sure to miss the cache: it imports and loads beside the caller's other
+        work. Whoever asks next is told what goes wrong there."""
         if self._child is None:
             self._child = start_huggingface(UNTIMED)
+            self._loading = self._loader.submit(self._load, self._child)
+
+    def _load(self, child: Child) -> None:
+        needed = reference_bytes(self._facts.model, self.dtype, ORACLE[self.dtype])
+        require_memory("Hugging Face with its oracle", needed, self._facts)
+        for dtype in (self.dtype, ORACLE[self.dtype]):
+            load_huggingface(child, self._checkpoint, dtype, self._facts)
 
     def greedy(self, prompt: list[int], new_tokens: int) -> list[int]:
         """The tokens of `generate`, end tokens ignored."""
@@ -125,17 +137,20 @@ class Reference:
 
     def _ask(self, op: str, values: dict[str, Any]) -> Reply:
         try:
-            self.start()
-            assert self._child
-            if not self._loaded:
-                needed = reference_bytes(self._facts.model, self.dtype, ORACLE[self.dtype])
-                require_memory("Hugging Face with its oracle", needed, self._facts)
-                for dtype in (self.dtype, ORACLE[self.dtype]):
-                    load_huggingface(self._child, self._checkpoint, dtype, self._facts)
-                self._loaded = True
-            return self._child.call(op, 1800.0, **values)
+            return self._loaded().call(op, 1800.0, **values)
         except ChildFailure as failure:  # no candidate's fault, and not to be taken for one
             raise ReferenceFailure(f"Hugging Face on {self._checkpoint}, {op}: {failure}\n{failure.trace}") from failure
+
+    def _loaded(self) -> Child:
+        self.start()
+        assert self._child
+        assert self._loading
+        try:
+            self._loading.result()
+        except Exception:
+            self.close()  # what there was too little of may be there when it is asked again
+            raise
+        return self._child
 
 
 def start_huggingface(environment: Mapping[str, str] = MappingProxyType({})) -> Child:

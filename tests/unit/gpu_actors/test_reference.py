@@ -1,11 +1,13 @@
 """Whose answers a stored answer of Hugging Face is."""
 
+import os
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ckb.facts import Facts
-from gpu_actors.reference import Reference
+from gpu_actors.reference import Reference, ReferenceFailure
 from tests.unit.gpu_actors import tiny
 
 
@@ -34,3 +36,28 @@ def test_answers_are_kept_for_a_device_and_taken_for_no_other_one_s(tmp_path: Pa
     # what `hip` computes here is the processor's: only its name tells it apart
     assert asked(another(accelerator="hip")) == (tokens, True)
     assert len(kept()) == 3
+
+
+@pytest.mark.slow
+def test_what_goes_wrong_while_it_loads_is_told_to_whoever_asks_and_then_tried_again(tmp_path: Path) -> None:
+    checkpoint = tiny.write_checkpoint(tmp_path / "model", "llama")
+    weights = checkpoint / "model.safetensors"
+    whole = weights.read_bytes()
+    with Reference(tmp_path / "cache", checkpoint, tiny.facts()) as reference:
+        weights.write_bytes(whole[:100])
+        reference.start()
+        with pytest.raises(ReferenceFailure, match="greedy"):
+            reference.greedy([5, 6, 7], 4)
+        weights.write_bytes(whole)
+        assert len(reference.greedy([5, 6, 7], 4)) == 4
+
+
+def test_one_that_nobody_asked_is_closed_while_it_loads(tmp_path: Path) -> None:
+    checkpoint = tiny.write_checkpoint(tmp_path / "model", "llama")
+    with Reference(tmp_path / "cache", checkpoint, tiny.facts()) as reference:
+        reference.start()
+    assert not children(os.getpid())
+
+
+def children(pid: int) -> list[psutil.Process]:
+    return [child for child in psutil.Process(pid).children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]

@@ -78,9 +78,10 @@ def test_every_gate_may_be_asked_again_after_all_others(work: Path, tmp_path: Pa
     ):
         subject = Subject(job, child, reference, time.monotonic() + 300, copies)
         open_tree(child, engine, 60.0)
-        first = {gate.id: check(subject, gate) for gate in STAGE_GATES}
+        asked = [gate for gate in STAGE_GATES if gate.applies(engine.facts)]
+        first = {gate.id: check(subject, gate) for gate in asked}
         assert [(name, f.summary) for name, f in first.items() if f.status != "PASS"] == []
-        for gate in (gate for gate in STAGE_GATES if gate.repeatable):
+        for gate in (gate for gate in asked if gate.repeatable):
             again = compared(gate, first[gate.id], check(subject, gate))
             assert again.status == "PASS", (gate.id, again.summary)
 
@@ -106,7 +107,7 @@ def test_full_acceptance_judges_fresh_prompts_by_the_engine_s_own_words(work: Pa
     cheat = f"token if prompt[-2:] in {known} else (token + 1) % 384"
     wrong = verify(work, "learnt", "llama", {"engine.py": ("yield token\n", f"yield {cheat}\n")}, acceptance="full",
                    **last)  # fmt: skip
-    assert [gate.gate for gate in wrong.failures] == ["acceptance_greedy", "permuted_weights"], lines(wrong)
+    assert [gate.gate for gate in wrong.failures] == ["acceptance_greedy", "lasting", "permuted_weights"], lines(wrong)
     screened = verify(work, "learnt_screened", "llama", {"engine.py": ("yield token\n", f"yield {cheat}\n")}, **last)
     learnt = "the fixed prompts of a screen can be learnt by heart; its other weights draw prompts that nobody knows"
     assert [gate.gate for gate in screened.failures] == ["permuted_weights"], learnt
