@@ -77,7 +77,7 @@ def test_every_gate_may_be_asked_again_after_all_others(work: Path, tmp_path: Pa
         Child(ENGINE, confinement(engine, work / "cache", also_read=(copies,), environment=UNTIMED)) as child,
     ):
         subject = Subject(job, child, reference, time.monotonic() + 300, copies)
-        open_tree(child, engine, 60.0)
+        open_tree(child, engine, 60.0, served=True)
         asked = [gate for gate in STAGE_GATES if gate.applies(engine.facts)]
         first = {gate.id: check(subject, gate) for gate in asked}
         assert [(name, f.summary) for name, f in first.items() if f.status != "PASS"] == []
@@ -109,8 +109,8 @@ def test_full_acceptance_judges_fresh_prompts_by_the_engine_s_own_words(work: Pa
                    **last)  # fmt: skip
     assert [gate.gate for gate in wrong.failures] == ["acceptance_greedy", "lasting", "permuted_weights"], lines(wrong)
     screened = verify(work, "learnt_screened", "llama", {"engine.py": ("yield token\n", f"yield {cheat}\n")}, **last)
-    learnt = "the fixed prompts of a screen can be learnt by heart; its other weights draw prompts that nobody knows"
-    assert [gate.gate for gate in screened.failures] == ["permuted_weights"], learnt
+    learnt = "the fixed prompts of a screen can be learnt by heart; its other gates draw prompts that nobody knows"
+    assert [gate.gate for gate in screened.failures] == ["lasting", "permuted_weights"], learnt
 
 
 class Wrong(NamedTuple):
