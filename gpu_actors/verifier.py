@@ -8,7 +8,7 @@ candidate does, it becomes a FAIL in the record; an exception that leaves this m
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -282,8 +282,7 @@ def undecided(short: Blocked) -> Finding:
 
 def run_again(subject: Subject, record: Record) -> None:
     """One passed check once more, on the same inputs: what it finds must not depend on having been asked before."""
-    choices = [gate for gate in STAGE_GATES if gate.repeatable and gate.id in record.found]
-    choices = [gate for gate in choices if checked(gate.evidence, record.found[gate.id].data)]
+    choices = comparable(record.found)
     if not choices:
         return
     gate = choices[int(subject.draws("run_again").integers(len(choices)))]
@@ -292,6 +291,12 @@ def run_again(subject: Subject, record: Record) -> None:
     finding = compared(gate, record.found[gate.id], check(subject, gate))
     seconds = time.monotonic() - start
     record.add("run_again", level(gate, subject.job), gate.contract, finding, seconds, gate.evidence)
+
+
+def comparable(found: Mapping[str, Finding]) -> list[Gate]:
+    """The gates among these that may be asked again and left evidence to compare."""
+    ran = [gate for gate in STAGE_GATES if gate.repeatable and gate.id in found]
+    return [gate for gate in ran if checked(gate.evidence, found[gate.id].data)]
 
 
 def compared(gate: Gate, first: Finding, second: Finding) -> Finding:
