@@ -16,7 +16,7 @@ from ckb.errors import UserError
 
 
 class Timed(Protocol):
-    """One timed generation: gpu_actors.jobs.Row has these."""
+    """One timed generation: gpu_actors.benchmark_jobs.Row has these."""
 
     @property
     def new_tokens(self) -> int: ...
@@ -29,7 +29,7 @@ class Timed(Protocol):
 
 
 class Process(Protocol):
-    """What was measured of an engine's process: gpu_actors.jobs.ArmResult has these."""
+    """What was measured of an engine's process: gpu_actors.benchmark_jobs.ArmResult has these."""
 
     @property
     def load_s(self) -> float: ...

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from ckb.errors import UserError
 from ckb.fingerprints import SCHEMA, normalised, shingles, winnowed
+from ckb.whole_files import replacing
 
 GLOBS: Mapping[str, tuple[str, ...]] = {
     "transformers": (
@@ -204,14 +205,13 @@ def stored(path: Path) -> pa.Table:
 
 def write_table(table: pa.Table, path: Path) -> None:
     """Sorted hashes are written as differences, names as numbers of a list: about 5 bytes a row."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    pq.write_table(
-        table,
-        temporary,
-        compression="zstd",
-        compression_level=19,
-        use_dictionary=["project", "release", "file"],
-        column_encoding={"hash": "DELTA_BINARY_PACKED"},
-        write_statistics=False,
-    )
-    temporary.replace(path)
+    with replacing(path) as draft:
+        pq.write_table(
+            table,
+            draft,
+            compression="zstd",
+            compression_level=19,
+            use_dictionary=["project", "release", "file"],
+            column_encoding={"hash": "DELTA_BINARY_PACKED"},
+            write_statistics=False,
+        )

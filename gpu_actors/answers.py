@@ -5,10 +5,10 @@ import time
 from collections.abc import Sequence
 
 from gpu_actors.arms import CHECKED_POSITIONS, fault
+from gpu_actors.benchmark_jobs import BenchmarkJob
 from gpu_actors.child import ChildFailure
 from gpu_actors.entrants import Entrant
 from gpu_actors.gates.model import BOUND
-from gpu_actors.jobs import BenchmarkJob
 
 
 class Answers:

@@ -8,11 +8,11 @@ from typing import Protocol
 
 from benchmarks.baselines.records import Setting
 from ckb.facts import Facts
+from gpu_actors.benchmark_jobs import Arm, BenchmarkJob
 from gpu_actors.child import ENGINE, Child, Event
 from gpu_actors.engine_process import confinement, open_tree
 from gpu_actors.gates.base import Array, logits_of
 from gpu_actors.gates.compare import rms
-from gpu_actors.jobs import Arm, BenchmarkJob
 from gpu_actors.reference import load_huggingface, start_huggingface
 from gpu_actors.served import ServerRunner
 from gpu_actors.server_process import Process

@@ -12,8 +12,9 @@ from benchmarks.stats import Summary, paired_ratio, summarise
 from ckb.errors import UserError
 from ckb.facts import Facts
 from ckb.hashing import tree_sha256
+from gpu_actors.benchmark_jobs import Arm, ArmResult, Benchmark, BenchmarkJob, Row, Scenario
 from gpu_actors.device import Device
-from gpu_actors.jobs import Arm, ArmResult, Benchmark, BenchmarkJob, EngineJob, Row, Scenario
+from gpu_actors.jobs import EngineJob
 
 ENGINE, REFERENCE = "engine", HUGGINGFACE_NAME
 TITLES = {REFERENCE: "Hugging Face"}

@@ -19,10 +19,10 @@ from benchmarks import prompts
 from gpu_actors import processes
 from gpu_actors.answers import Answers
 from gpu_actors.arms import runner_of
+from gpu_actors.benchmark_jobs import Arm, Benchmark, BenchmarkJob, Row, Scenario, UserRow
 from gpu_actors.child import Child, ChildFailure, Event
 from gpu_actors.conduct import Conduct
 from gpu_actors.entrants import Entrant
-from gpu_actors.jobs import Arm, Benchmark, BenchmarkJob, Row, Scenario, UserRow
 from gpu_actors.machine import FOREIGN_LIMIT, Ceiling, ForeignLoad, Reads, no_floor, too_fast
 from gpu_actors.telemetry import Conditions, Telemetry
 from gpu_actors.user_rows import UserRounds

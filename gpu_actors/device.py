@@ -1,12 +1,13 @@
 """A device: the plain class that an actor is made of. It leases the hardware, judges, times and profiles."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ckb.whole_files import replace_text
+from gpu_actors.benchmark_jobs import Benchmark, BenchmarkJob, Profile
 from gpu_actors.benchmarker import Benchmarker
-from gpu_actors.jobs import Benchmark, BenchmarkJob, EngineJob, Profile, Verdict, VerifyJob
+from gpu_actors.jobs import EngineJob, Verdict, VerifyJob
 from gpu_actors.lease import FOLDER, Lease, physical_devices
 from gpu_actors.meter import Meter, Share
 from gpu_actors.profiler import profile
@@ -61,6 +62,4 @@ class Device:
     def _say(self, words: str) -> None:
         """Replaces the file in one step: whoever shows it must never find half a line."""
         if self._now:
-            written = self._now.with_name(f"{self._now.name}.{os.getpid()}")
-            written.write_text(words + "\n")
-            written.replace(self._now)
+            replace_text(self._now, words + "\n")

@@ -6,9 +6,9 @@ from typing import Literal
 from ckb.facts import Facts
 from ckb.violations import Violation
 from gpu_actors.arms import Runner
+from gpu_actors.benchmark_jobs import ArmResult
 from gpu_actors.child import ChildFailure
 from gpu_actors.conduct import Conduct
-from gpu_actors.jobs import ArmResult
 
 Status = Literal["OK", "CRASHED", "TIMEOUT", "WRONG"]
 

@@ -19,6 +19,8 @@ from gpu_actors.say import Say, silent
 FOLDER = Path("/tmp/enginesmith-leases")
 """The same for every user and run of the host, whatever their TMPDIR says."""
 POLL_S = 0.2
+PASSING_S = 1.0
+"""How long a device may be taken before somebody is told: everyone holds the turnstile for a moment."""
 
 
 def physical_devices(accelerator: str, library: Any = None) -> tuple[str, ...]:
@@ -45,7 +47,7 @@ class Lease:
         folder: Path = FOLDER,
         on_wait: Say = silent,
     ):
-        """`on_wait` is called once, in words, when a device is not free at once."""
+        """`on_wait` is called once, in words, when a device is not free within a second."""
         self._devices = devices
         self._exclusive = exclusive
         self._patience_s = patience_s
@@ -100,15 +102,15 @@ class Lease:
         device = name.rpartition(".")[0]
         fd = self._open(name)
         self._held.append(fd)
-        waited = False
+        start, waited = time.monotonic(), False
         while True:
             try:
                 fcntl.flock(fd, mode | fcntl.LOCK_NB)
                 return fd
             except BlockingIOError:
-                if not waited:
+                if not waited and time.monotonic() > start + PASSING_S:
                     self._on_wait(f"waiting for the device {device}: another run on this host holds it")
-                waited = True
+                    waited = True
                 if time.monotonic() > deadline:
                     raise UserError(
                         f"device {device} has been leased by another run for over {self._patience_s:.0f} s "

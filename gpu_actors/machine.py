@@ -8,9 +8,9 @@ from typing import Any
 
 from ckb.facts import Facts, PlatformFacts
 from gpu_actors import processes
+from gpu_actors.benchmark_jobs import Row
 from gpu_actors.child import DRIVERS, Child, ChildFailure
 from gpu_actors.gpus import grant
-from gpu_actors.jobs import Row
 from gpu_actors.sandbox import Confinement
 from gpu_actors.server_process import Process
 

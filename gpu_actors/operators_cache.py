@@ -1,7 +1,5 @@
 """Rows of tried operators, kept in files that are named by all that a row depends on."""
 
-import os
-import tempfile
 import time
 from pathlib import Path
 
@@ -10,6 +8,7 @@ from pydantic import ValidationError
 from ckb.facts import Frozen
 from ckb.hashing import sha256_json
 from ckb.schemas.platforms import TriedOperator
+from ckb.whole_files import replace_text
 
 PASSING_S = 3600.0
 """How long a failure is believed that the machine's load or a full device may have caused."""
@@ -37,9 +36,7 @@ class Cache:
         """Whole or not at all. `lasting`: the row holds until the key changes."""
         self._folder.mkdir(parents=True, exist_ok=True)
         kept = Kept(row=row, until=None if lasting else time.time() + PASSING_S)
-        with tempfile.NamedTemporaryFile("w", dir=self._folder, suffix=".tmp", delete=False) as file:
-            file.write(kept.model_dump_json(indent=1))
-        os.replace(file.name, self._path(key))  # noqa: PTH105 - atomic
+        replace_text(self._path(key), kept.model_dump_json(indent=1))
 
     def _path(self, key: object) -> Path:
         return self._folder / f"{sha256_json(key)[:32]}.json"

@@ -7,11 +7,12 @@ from pathlib import Path
 from benchmarks import prompts
 from ckb.violations import Violation
 from gpu_actors.arms import fault
+from gpu_actors.benchmark_jobs import Profile
 from gpu_actors.child import ENGINE, Child, ChildFailure
 from gpu_actors.engine_process import confinement, open_tree
 from gpu_actors.gates.base import Array, logits_of
 from gpu_actors.gates.model import BOUND
-from gpu_actors.jobs import EngineJob, Profile
+from gpu_actors.jobs import EngineJob
 from gpu_actors.machine import Ceiling, no_floor, under_floor
 
 PROMPT = 64

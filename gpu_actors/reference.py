@@ -4,8 +4,6 @@ It runs in a child process of its own that is started at the first miss of the c
 by everything they depend on, in a folder that no candidate's sandbox can read.
 """
 
-import os
-import tempfile
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -20,6 +18,7 @@ import numpy as np
 from benchmarks.baselines import HUGGINGFACE
 from ckb.facts import Facts
 from ckb.hashing import sha256_json
+from ckb.whole_files import replacing
 from gpu_actors.blocked import reference_bytes, require_memory
 from gpu_actors.checkpoint import content_sha256
 from gpu_actors.child import Child, ChildFailure, Reply
@@ -122,9 +121,8 @@ class Reference:
             self._say("Hugging Face answers the acceptance prompts, once for a checkpoint and dtype")
             arrays = self._asked(op, values)
             path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
+            with replacing(path) as draft, draft.open("xb") as file:
                 np.savez(file, **arrays)  # type: ignore[arg-type]
-            os.replace(file.name, path)  # noqa: PTH105 - whole or not at all
         with np.load(path, allow_pickle=False) as stored:
             return dict(stored)
 

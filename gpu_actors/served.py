@@ -16,9 +16,9 @@ from benchmarks.baselines.presets import preset_of
 from benchmarks.baselines.records import Baseline, Graph, Setting, Way
 from ckb.errors import UserError
 from ckb.facts import Dtype
+from gpu_actors.benchmark_jobs import BenchmarkJob
 from gpu_actors.child import Array, ChildFailure, Event
 from gpu_actors.completions import Answer, Client, ask
-from gpu_actors.jobs import BenchmarkJob
 from gpu_actors.server_process import Elsewhere, ServerProcess
 
 POLL_S = 0.1

@@ -9,7 +9,6 @@ count only if they are the script's own. Any other command can't be watched from
 import json
 import math
 import secrets
-import shlex
 import shutil
 import sys
 import time
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from ckb.command_lines import words_of
 from ckb.errors import UserError
 from ckb.hashing import sha256_file, sha256_json
 from ckb.violations import Violation
@@ -161,14 +161,7 @@ def _program(
 def resolve(command: str) -> list[str]:
     """The command's words, the program as a full path; `python` is our own interpreter. Raises UserError for what is no
     command line, or names no program."""
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise UserError(f"{command!r} is no command line: {error}") from error
-    if not words:
-        raise UserError(f"{command!r} is no command line: it is empty")
-    if "\0" in command:
-        raise UserError(f"{command!r} is no command line: it holds a NUL character")
+    words = words_of(command, "a command")
     program = sys.executable if words[0] in ("python", "python3") else shutil.which(words[0])
     if not program:
         raise UserError(f"there is no program {words[0]!r} on the PATH, from the command {command!r}")

@@ -4,7 +4,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpu_actors.jobs import Arm, BenchmarkJob, EngineJob, UserRow
+from gpu_actors.benchmark_jobs import Arm, BenchmarkJob, UserRow
+from gpu_actors.jobs import EngineJob
 from gpu_actors.machine import FOREIGN_LIMIT, ForeignLoad
 from gpu_actors.user import UserRun, changed_since, run_user_benchmark
 

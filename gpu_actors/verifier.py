@@ -6,22 +6,22 @@ A stage is run to its end, so that its implementer sees every failure; the next 
 candidate does, it becomes a FAIL in the record; an exception that leaves this module is a fault of ours.
 """
 
-import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ckb.hashing import sha256, tree_files
+from ckb.hashing import tree_files
 from ckb.records import STAGES, Stage
 from gpu_actors import criteria, engine_process, scratch
 from gpu_actors.blocked import Blocked
 from gpu_actors.child import ENGINE, Child, ChildFailure
+from gpu_actors.gate_record import Record
 from gpu_actors.gates import provenance
 from gpu_actors.gates.base import EVERY, Finding, Gate, Subject, failed, passed, read
-from gpu_actors.gates.evidence import Evidence, Stated, UserChecked, checked
+from gpu_actors.gates.evidence import Stated, UserChecked, checked
 from gpu_actors.gates.registry import STAGE_GATES
-from gpu_actors.jobs import EvidenceFile, GateResult, Level, Verdict, VerifyJob
+from gpu_actors.jobs import Level, Verdict, VerifyJob
 from gpu_actors.readability import Readability, readability
 from gpu_actors.reference import Reference
 from gpu_actors.sandbox import UNTIMED
@@ -67,56 +67,6 @@ class Verifier:
                 sandbox=child.sandbox.isolation,
                 readability=reads,
             )
-
-
-class Record:
-    """The results so far. Writes each piece of evidence under the name of its hash."""
-
-    def __init__(self, job: VerifyJob):
-        self._job = job
-        self.results: list[GateResult] = []
-        self.found: dict[str, Finding] = {}
-        """What each gate found, by its id."""
-
-    @property
-    def levels(self) -> set[Level]:
-        return {result.level for result in self.results}
-
-    @property
-    def passed(self) -> bool:
-        return all(result.status == "PASS" for result in self.results)
-
-    def add(
-        self,
-        gate: str,
-        level: Level,
-        contract: str,
-        finding: Finding,
-        seconds: float,
-        schema: type[Evidence] = Evidence,
-    ) -> None:
-        self.found[gate] = finding
-        head = {"gate": gate, "tree": self._job.engine.tree, "status": finding.status, "summary": finding.summary}
-        shown = finding.data if finding.blocked else checked(schema, finding.data)
-        data = json.dumps(head | {"data": shown}, sort_keys=True).encode()
-        evidence = EvidenceFile(sha256=sha256(data), what=f"{gate} on tree {self._job.engine.tree[:12]}")
-        if self._job.evidence_dir:
-            folder = Path(self._job.evidence_dir)
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{evidence.sha256}.json").write_bytes(data)
-        self.results.append(
-            GateResult(
-                gate=gate,
-                level=level,
-                contract=contract,
-                status=finding.status,
-                summary=finding.summary,
-                seconds=seconds,
-                evidence=(evidence,),
-                blocked=finding.blocked,
-                violations=finding.violations,
-            )
-        )
 
 
 def run_all(subject: Subject, record: Record, cache_dir: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ckb.facts import Frozen
 from ckb.records import Choice
-from gpu_actors.jobs import Arm, Benchmark
+from gpu_actors.benchmark_jobs import Arm, Benchmark
 from swarm import events as e
 from swarm.context import Context
 from swarm.measure import compare

@@ -17,6 +17,7 @@ from ckb.knowledge_files import Knowledge
 from ckb.records import Choice, Contract, Fragment, Stage
 from ckb.schemas.experience import Experience
 from ckb.space import predicate
+from ckb.whole_files import replace_text
 from gpu_actors.jobs import EngineJob
 from roles.briefs import Lesson
 from swarm import events as e
@@ -89,10 +90,10 @@ class RunFiles:
             raise UserError(f"{self.root} holds a run already: resume it, or name another folder with --run-dir")
         self.root.mkdir(parents=True, exist_ok=True)
         resolved = json.loads(target.model_dump_json())
-        replace(self.target, yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True))
-        replace(self.plan, plan.model_dump_json(indent=1))
+        replace_text(self.target, yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True))
+        replace_text(self.plan, plan.model_dump_json(indent=1))
         identity = Identity(id=uuid.uuid4().hex, target=name, plan=plan.sha256, asked=asked(target))
-        replace(self.identity, identity.model_dump_json(indent=1))
+        replace_text(self.identity, identity.model_dump_json(indent=1))
 
 
 class Identity(Frozen):
@@ -109,13 +110,6 @@ class Identity(Frozen):
 
 def asked(target: Target) -> str:
     return sha256_json(target.model_dump(mode="json", exclude={"budget"}))
-
-
-def replace(path: Path, text: str) -> None:
-    """A file that is there whole or not at all."""
-    draft = path.with_suffix(".tmp")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
 
 
 def owed(contracts: Iterable[Contract], facts: Facts, choices: Mapping[str, Choice]) -> tuple[Contract, ...]:
@@ -215,4 +209,4 @@ class Context:
     def note(self, text: str) -> None:
         """Says what is being done. Several candidates are worked on at once: the line is replaced whole."""
         with self._lock:
-            replace(self.files.now, text + "\n")
+            replace_text(self.files.now, text + "\n")

@@ -18,8 +18,9 @@ from ckb.consolidate import Consolidation, Consolidator, Lessons
 from ckb.errors import UserError
 from ckb.search import Search
 from ckb.store import Store
+from gpu_actors.benchmark_jobs import Benchmark, BenchmarkJob, Profile
 from gpu_actors.device import Device
-from gpu_actors.jobs import Benchmark, BenchmarkJob, EngineJob, Profile, Verdict, VerifyJob
+from gpu_actors.jobs import EngineJob, Verdict, VerifyJob
 from roles.author import Answer, AnyBrief, Author, Usage
 from roles.authors.factory import make_author
 from roles.authors.gateway import LitellmGateway

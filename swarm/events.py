@@ -7,7 +7,8 @@ from pydantic import Field, TypeAdapter
 from ckb.criteria import Criterion
 from ckb.facts import Frozen
 from ckb.records import Choice, Stage
-from gpu_actors.jobs import Benchmark, Profile, Verdict
+from gpu_actors.benchmark_jobs import Benchmark, Profile
+from gpu_actors.jobs import Verdict
 from roles.author import Usage
 from roles.briefs import AnalystAnswer, Finding, Hypothesis, RoleName, Span
 

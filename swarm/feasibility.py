@@ -8,7 +8,7 @@ from benchmarks.metrics import GOODPUT, USER_METRIC, find_metric
 from benchmarks.roofline.floor import Machine, floor
 from ckb.errors import UserError
 from ckb.facts import DTYPE_BYTES, WEIGHT_BYTES, Facts, Frozen, ModelFacts, PlatformFacts, WorkloadFacts
-from gpu_actors.jobs import Scenario
+from gpu_actors.benchmark_jobs import Scenario
 from swarm.target import Target
 
 MARGIN = 1.15

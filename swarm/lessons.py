@@ -12,7 +12,8 @@ from ckb.records import Provenance
 from ckb.schemas.experience import Evidence, Experience
 from ckb.schemas.runs import Median, Run
 from ckb.schemas.traces import Correctness, Environment, Performance, Trace
-from gpu_actors.jobs import Benchmark, GateResult, Verdict
+from gpu_actors.benchmark_jobs import Benchmark
+from gpu_actors.jobs import GateResult, Verdict
 from roles import briefs as b
 from swarm.context import Context
 from swarm.inner_loop import InnerLoop

@@ -10,7 +10,7 @@ from typing import Generic, Literal, TypeVar
 
 from benchmarks.metrics import GOODPUT, USER_METRIC
 from benchmarks.stats import WIDEST, log_ratio, percentile
-from gpu_actors.jobs import ArmResult, Benchmark, Row
+from gpu_actors.benchmark_jobs import ArmResult, Benchmark, Row
 from swarm.plan import Plan
 from swarm.policies.issue_tracker import Measured
 

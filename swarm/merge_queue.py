@@ -9,8 +9,9 @@ from typing import Protocol
 
 from ckb.criteria import BENCHMARK
 from ckb.records import Choice
+from gpu_actors.benchmark_jobs import Arm, Benchmark
 from gpu_actors.criteria import judged
-from gpu_actors.jobs import Arm, Benchmark, EngineJob
+from gpu_actors.jobs import EngineJob
 from swarm import events as e
 from swarm.context import Context
 from swarm.inner_loop import ALL_LEVELS, InnerLoop

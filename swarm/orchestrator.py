@@ -7,7 +7,7 @@ through the same lines as a fresh one.
 from benchmarks.metrics import STARTUP, USER_METRIC
 from ckb.errors import UserError
 from ckb.records import STAGES, Stage
-from gpu_actors.jobs import Arm, Benchmark, BenchmarkJob
+from gpu_actors.benchmark_jobs import Arm, Benchmark, BenchmarkJob
 from swarm import ablation
 from swarm import events as e
 from swarm.budget import BudgetExceeded

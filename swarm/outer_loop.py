@@ -4,7 +4,7 @@ nothing is worth a candidate.
 As in the inner loop each step is looked up in the journal first and is skipped if it was done.
 """
 
-from gpu_actors.jobs import Arm, Profile
+from gpu_actors.benchmark_jobs import Arm, Profile
 from roles.briefs import EvaluatorAnswer, EvaluatorBrief, OrchestratorAnswer, OrchestratorBrief
 from swarm import events as e
 from swarm import shown

@@ -25,7 +25,7 @@ from ckb.schemas import ModelFamily, Parallelism, Platform, TestContract
 from ckb.schemas.platforms import TriedOperator
 from ckb.space import Unsatisfiable, affects, complete, decisions, open_space, predicate
 from ckb.store import Store
-from gpu_actors.jobs import Scenario
+from gpu_actors.benchmark_jobs import Scenario
 from swarm.ceilings import nominal
 from swarm.feasibility import Feasibility, bound_of, check_memory, check_metric, facts_of, scenarios_of
 from swarm.target import Target

@@ -10,7 +10,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from gpu_actors.jobs import Benchmark, Verdict
+from gpu_actors.benchmark_jobs import Benchmark
+from gpu_actors.jobs import Verdict
 from swarm import events as e
 from swarm.state import Candidate, RunState
 from swarm.target import Budget

@@ -10,7 +10,8 @@ from ckb.facts import Frozen
 from ckb.hashing import sha256, sha256_json
 from ckb.records import Choice
 from ckb.space import selection
-from gpu_actors.jobs import Benchmark, Verdict
+from gpu_actors.benchmark_jobs import Benchmark
+from gpu_actors.jobs import Verdict
 from roles.briefs import Span
 from swarm.ablation import Ablation, results
 from swarm.accepted import in_full

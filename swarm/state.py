@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from ckb.records import Choice
 from ckb.violations import LASTING, Violation
-from gpu_actors.jobs import Benchmark, Profile, Verdict
+from gpu_actors.benchmark_jobs import Benchmark, Profile
+from gpu_actors.jobs import Verdict
 from roles.briefs import Evidence, Finding
 from swarm import events as e
 

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from benchmarks.baselines import reference_engine
 from benchmarks.metrics import USER_METRIC
+from ckb.command_lines import words_of
 from ckb.errors import UserError
 from ckb.facts import Facts, Frozen
 from ckb.hashing import sha256_file, tree_sha256
@@ -25,6 +26,7 @@ from swarm.paths import resolve
 from swarm.target import Target, User
 
 TRIAL_S = 300.0
+EMPTY = "leave the key out"
 """Most time of one command on the reference."""
 Note = Callable[[str], None]
 
@@ -57,7 +59,7 @@ def hashes(files: list[Path]) -> dict[str, str]:
 
 def command_files(field: str, line: str) -> list[Path]:
     """The files of the user's own in a command line; the program may be one of them or a command on PATH."""
-    program, *arguments = words_of(field, line)
+    program, *arguments = words_of(line, field, empty=EMPTY)
     files = [existing(field, word) for word in arguments if looks_like_a_file(word)]
     if resolve(program).is_file():
         if not os.access(resolve(program), os.X_OK):
@@ -72,18 +74,8 @@ def absolute_command(line: str) -> str:
     """A command line whose files are absolute paths, so that it runs in any folder; "" for no command."""
     if not line:
         return ""
-    words = [str(resolve(w)) if looks_like_a_file(w) else w for w in words_of("user", line)]
+    words = [str(resolve(w)) if looks_like_a_file(w) else w for w in words_of(line, "user", empty=EMPTY)]
     return shlex.join(words)
-
-
-def words_of(field: str, line: str) -> list[str]:
-    try:
-        words = shlex.split(line)
-    except ValueError as error:
-        raise UserError(f"{field}: {line!r} is no command line: {error}") from error
-    if not words:
-        raise UserError(f"{field}: the command is empty; leave the key out")
-    return words
 
 
 def looks_like_a_file(word: str) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from benchmarks.baselines.records import Baseline, Preset, Way
+from ckb.command_lines import words_of
 from ckb.errors import UserError
 
 HUGGINGFACE_NAME = "huggingface"
@@ -156,7 +157,7 @@ def parse(text: str, *, tensor_parallel: int = 1) -> Baseline | None:
     needs no server.
 
     Raises UserError for an unknown preset, a program that is not there, a command without {port}."""
-    words = words_of(text)
+    words = words_of(text, "--against", empty=f"name one of {names()}, {OTHERS}")
     if words == [HUGGINGFACE_NAME]:
         return None
     if words[0].startswith(("http://", "https://")):
@@ -178,17 +179,6 @@ def parse(text: str, *, tensor_parallel: int = 1) -> Baseline | None:
         )
     command = (str(Path(found).absolute()), *words[1:])
     return Baseline(command=command, folder=str(Path.cwd()), preset=name, tensor_parallel=tensor_parallel)
-
-
-def words_of(text: str) -> list[str]:
-    """At least one. Raises UserError."""
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise UserError(f"--against {text!r}: {error}") from error
-    if not words:
-        raise UserError(f"--against is empty; name one of {names()}, {OTHERS}")
-    return words
 
 
 def preset_and_words(words: list[str]) -> tuple[str, list[str]]:

@@ -8,7 +8,7 @@ import jinja2
 
 from benchmarks.metrics import Metric
 from ckb.hashing import tree_files
-from gpu_actors.jobs import Benchmark
+from gpu_actors.benchmark_jobs import Benchmark
 from roles.briefs import Span
 from swarm.context import RunFiles
 from swarm.journal import read_events

@@ -6,7 +6,7 @@ from statistics import mean, median
 
 from benchmarks.stats import Summary, summarise
 from gpu_actors.bench import losses
-from gpu_actors.jobs import ArmResult, Benchmark, Row, Scenario
+from gpu_actors.benchmark_jobs import ArmResult, Benchmark, Row, Scenario
 from swarm.measure import compare
 from swarm.plan import Plan
 from swarm.report.words import DASH, times

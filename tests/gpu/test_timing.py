@@ -5,9 +5,10 @@ from pathlib import Path
 from benchmarks.verification.run_h200 import Bench
 from benchmarks.verification.run_steps import composed
 from ckb.hashing import tree_sha256
+from gpu_actors.benchmark_jobs import Arm, BenchmarkJob, Scenario
 from gpu_actors.device import Device
 from gpu_actors.gpus import grant
-from gpu_actors.jobs import Arm, BenchmarkJob, EngineJob, Scenario
+from gpu_actors.jobs import EngineJob
 from gpu_actors.lease import physical_devices
 from gpu_actors.machine import Ceiling
 from gpu_actors.telemetry import Telemetry

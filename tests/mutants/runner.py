@@ -16,6 +16,7 @@ from ckb.facts import Facts
 from ckb.hashing import sha256_json, tree_sha256
 from ckb.records import STAGES, Contract
 from gpu_actors import scratch
+from gpu_actors.benchmark_jobs import Arm, BenchmarkJob, Scenario
 from gpu_actors.benchmarker import Benchmarker
 from gpu_actors.child import ENGINE, Child, ChildFailure
 from gpu_actors.engine_process import confinement, open_tree
@@ -23,7 +24,7 @@ from gpu_actors.gates import provenance
 from gpu_actors.gates.base import EVERY, Finding, Gate, Subject
 from gpu_actors.gates.cases import Plan
 from gpu_actors.gates.registry import STAGE_GATES
-from gpu_actors.jobs import Acceptance, Arm, BenchmarkJob, EngineJob, Scenario, VerifyJob
+from gpu_actors.jobs import Acceptance, EngineJob, VerifyJob
 from gpu_actors.reference import Reference
 from gpu_actors.sandbox import UNTIMED
 from gpu_actors.verifier import check, gates_of

@@ -112,7 +112,7 @@ def test_arms_have_names_that_say_what_they_are() -> None:
     ("text", "words"),
     [
         ("wllm", "no baseline 'wllm'; there are huggingface, vllm, sglang, tensorrt_llm, mlx_lm, a URL, or a command"),
-        ("", "--against is empty"),
+        ("", "--against: .* name one of huggingface, vllm"),
         ("vllm 'a", "No closing quotation"),
         ("no-such-program serve --port {port}", "no program 'no-such-program' on the PATH"),
         (f"{sys.executable} serve --port 8000", r"must say where its port goes, as \{port\}"),

@@ -9,8 +9,8 @@ from rich.console import Console
 from benchmarks.baselines.records import Baseline, Setting
 from ckb.errors import UserError
 from gpu_actors.bench import baselines, bench_engine, setting_table, summary_table
+from gpu_actors.benchmark_jobs import Arm, ArmResult, Benchmark, BenchmarkJob, Row, Scenario
 from gpu_actors.device import Device
-from gpu_actors.jobs import Arm, ArmResult, Benchmark, BenchmarkJob, Row, Scenario
 from tests.unit.gpu_actors import tiny
 from tests.unit.gpu_actors.test_served import STAND_IN
 

@@ -9,10 +9,10 @@ import pytest
 
 from ckb.errors import UserError
 from ckb.facts import Facts
+from gpu_actors.benchmark_jobs import Arm, Benchmark, BenchmarkJob, Scenario
 from gpu_actors.child import ENGINE, Child
 from gpu_actors.conduct import Conduct, now_us
 from gpu_actors.device import Device
-from gpu_actors.jobs import Arm, Benchmark, BenchmarkJob, Scenario
 from gpu_actors.nvml import Nvml
 from gpu_actors.sandbox import Confinement
 from gpu_actors.telemetry import Telemetry

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from ckb.criteria import Criterion
+from gpu_actors.benchmark_jobs import Profile
 from gpu_actors.blocked import Blocked
 from gpu_actors.child import ENGINE, Child
 from gpu_actors.criteria import changed_lines, findings
 from gpu_actors.engine_process import confinement
 from gpu_actors.gates.base import Finding, Subject
-from gpu_actors.jobs import EngineJob, Profile
+from gpu_actors.jobs import EngineJob
 from gpu_actors.profiler import Steps, profile
 from gpu_actors.reference import Reference
 from tests.unit.gpu_actors import tiny

@@ -15,8 +15,8 @@ from rich.console import Console
 from ckb.errors import UserError
 from gpu_actors import processes
 from gpu_actors.bench import bench_engine, summary_table
+from gpu_actors.benchmark_jobs import Arm, ArmResult, Benchmark, BenchmarkJob, Row, Scenario
 from gpu_actors.device import Device
-from gpu_actors.jobs import Arm, ArmResult, Benchmark, BenchmarkJob, Row, Scenario
 from gpu_actors.lease import Lease
 from gpu_actors.user import parse_metrics, run_user_benchmark, run_user_checker
 from tests.unit.gpu_actors import tiny
@@ -236,6 +236,18 @@ def test_an_engine_that_dies_under_the_profiler_is_a_row_and_whoever_waited_for_
     assert now.read_text() == "waiting for the device cpu: another run on this host holds it\n"
     assert [path.name for path in tmp_path.glob("now*")] == ["now.txt"]
     assert 0 < found.device_seconds < time.monotonic() - start - 1.9, "the wait does not count"
+
+
+def test_verdicts_that_share_a_device_pass_its_turnstile_without_a_word(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def leased(_: int) -> None:
+        with Lease(("cpu",), exclusive=False, folder=tmp_path, on_wait=said.append):
+            time.sleep(0.01)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(leased, range(64)))
+    assert said == []
 
 
 def row(arm: str, repeat: int, tpot: float, void: str | None = None) -> Row:

@@ -18,8 +18,8 @@ from benchmarks.baselines.presets import parse
 from benchmarks.baselines.records import Baseline
 from ckb.errors import UserError
 from gpu_actors import processes
+from gpu_actors.benchmark_jobs import BenchmarkJob, Scenario
 from gpu_actors.child import ChildFailure, Event
-from gpu_actors.jobs import BenchmarkJob, Scenario
 from gpu_actors.sandbox import free_port
 from gpu_actors.served import ServerRunner
 from gpu_actors.server_process import ServerProcess

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ckb.hashing import sha256_file
+from gpu_actors.benchmark_jobs import Arm, BenchmarkJob, Scenario, UserRow
 from gpu_actors.device import Device
-from gpu_actors.jobs import Arm, BenchmarkJob, Scenario, UserRow
 from gpu_actors.user import run_user_benchmark
 from gpu_actors.user_rows import UserRounds
 from tests.unit.gpu_actors import tiny

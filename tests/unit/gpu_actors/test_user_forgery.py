@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from ckb.hashing import sha256_file
+from gpu_actors.gate_record import Record
 from gpu_actors.jobs import EngineJob, VerifyJob
 from gpu_actors.user import UserRun, run_user_benchmark, run_user_checker
-from gpu_actors.verifier import Record, run_user_gate
+from gpu_actors.verifier import run_user_gate
 from tests.unit.gpu_actors import tiny
 
 CHECK = """

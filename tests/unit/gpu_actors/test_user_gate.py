@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from ckb.hashing import sha256_file
+from gpu_actors.gate_record import Record
 from gpu_actors.jobs import VerifyJob
-from gpu_actors.verifier import Record, run_user_gate
+from gpu_actors.verifier import run_user_gate
 from tests.unit.gpu_actors import tiny
 
 CHECK = """

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from ckb.facts import Facts, ModelFacts, PlatformFacts, WorkloadFacts
 from ckb.records import STAGES, Choice
-from gpu_actors.jobs import ArmResult, Benchmark, EvidenceFile, GateResult, GateStatus, Level, Row, Scenario, Verdict
+from gpu_actors.benchmark_jobs import ArmResult, Benchmark, Row, Scenario
+from gpu_actors.jobs import EvidenceFile, GateResult, GateStatus, Level, Verdict
 from roles.author import Usage
 from roles.briefs import AnalystAnswer, Finding, Hypothesis, RoleName, Span
 from swarm import events as e

@@ -13,20 +13,9 @@ from benchmarks.roofline.floor import Machine
 from ckb.build import ensure_store, read_knowledge_at
 from ckb.consolidate import Consolidation, Consolidator, Lessons
 from ckb.facts import PlatformFacts
+from gpu_actors.benchmark_jobs import ArmResult, Benchmark, BenchmarkJob, Profile, Row
 from gpu_actors.blocked import Blocked
-from gpu_actors.jobs import (
-    ArmResult,
-    Benchmark,
-    BenchmarkJob,
-    EngineJob,
-    EvidenceFile,
-    GateResult,
-    Profile,
-    Row,
-    Shortage,
-    Verdict,
-    VerifyJob,
-)
+from gpu_actors.jobs import EngineJob, EvidenceFile, GateResult, Shortage, Verdict, VerifyJob
 from roles.author import Answer, AnyBrief, NoAnswer, Usage
 from roles.authors.composer import Composer
 from roles.briefs import ImplementerAnswer, ImplementerBrief

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_actors.jobs import Benchmark, BenchmarkJob, Verdict, VerifyJob
+from gpu_actors.benchmark_jobs import Benchmark, BenchmarkJob
+from gpu_actors.jobs import Verdict, VerifyJob
 from roles.author import Answer, AnyBrief, Usage
 from roles.briefs import EvaluatorBrief, JudgeAnswer, JudgeBrief, OrchestratorBrief
 from swarm.context import Context

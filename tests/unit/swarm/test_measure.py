@@ -8,7 +8,7 @@ from statistics import mean
 import pytest
 
 from benchmarks.metrics import METRICS
-from gpu_actors.jobs import ArmResult, Benchmark, Row, Scenario, UserRow
+from gpu_actors.benchmark_jobs import ArmResult, Benchmark, Row, Scenario, UserRow
 from swarm.measure import by_cell, compare, gain, objective_of, repeats_for
 from swarm.merge_queue import why_void
 from swarm.plan import Plan

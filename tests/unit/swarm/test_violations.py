@@ -8,7 +8,8 @@ import pytest
 from ckb.errors import UserError
 from ckb.store import Store
 from ckb.violations import Violation, ViolationKind
-from gpu_actors.jobs import Benchmark, BenchmarkJob, EngineJob, Profile, UserRow, Verdict, VerifyJob
+from gpu_actors.benchmark_jobs import Benchmark, BenchmarkJob, Profile, UserRow
+from gpu_actors.jobs import EngineJob, Verdict, VerifyJob
 from swarm import events as e
 from swarm.context import Context
 from swarm.orchestrator import Orchestrator
