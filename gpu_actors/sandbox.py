@@ -26,9 +26,10 @@ from gpu_actors.allowance import Allowance, Guard
 from gpu_actors.confinement import DRIVERS, environment, give, identity, specification
 from gpu_actors.confinement import Confinement as Confinement  # by which it is known: the two go together
 
-UNTIMED = {"OMP_WAIT_POLICY": "PASSIVE"}
+UNTIMED = {"GOMP_SPINCOUNT": "1000"}
 """Environment of children whose speed is not measured: threads that spin at a barrier while their partner waits for a
-processor make a run beside others up to ten times slower than threads that sleep."""
+processor make a run beside others up to ten times slower than threads that soon sleep. Those that sleep at once
+(OMP_WAIT_POLICY=PASSIVE) are slower again, alone and beside others: a barrier of a decode step is short."""
 REQUEST_FD, REPLY_FD, WATCH_FD = "{request}", "{reply}", "{watch}"
 """Words of a command line that stand for the numbers of the two protocol pipes, and of the one on which a child's watch
 tells of violations (drivers/watch.py)."""

@@ -37,7 +37,8 @@ def settle_environment() -> None:
     candidate whether it is judged or timed."""
     with contextlib.suppress(OSError):
         ctypes.CDLL("libgomp.so.1")  # that of the system, with which a candidate's C++ is linked
-    os.environ.pop("OMP_WAIT_POLICY", None)
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        os.environ.pop(name, None)
 
 
 def load(driver: Path) -> dict[str, Any]:

@@ -5,12 +5,11 @@ The functions are wrapped only between `record` and `recorded`, in the process t
 timed there: the benchmarker starts processes of its own, and never asks for either.
 """
 
-import json
 import sys
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
 from functools import cached_property, wraps
-from inspect import signature
+from inspect import Signature, signature
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -26,11 +25,34 @@ ABSTRACT: dict[str, Any] = {
     "Iterator": Iterator,
     "AsyncIterator": AsyncIterator,
 }
-CALLS: dict[str, dict[str, Any]] = {}
-"""`module:name` -> the JSON of each different call -> that call."""
+CALLS: dict[str, dict[Hashable, dict[str, Any]]] = {}
+"""`module:name` -> what tells a call from others -> that call. A decode step makes hundreds of calls and hardly a new
+one, so only a new one is described."""
 SOURCES: dict[int, tuple[Any, list[Any]]] = {}
 """id of an object -> a weak reference to it, and [function, index] of who returned it last."""
 UNDO: list[Callable[[], None]] = []
+
+
+def source_of(value: Any) -> list[Any] | None:
+    """Which function returned this very object last, and at which place."""
+    reference, source = SOURCES.get(id(value), (None, None))
+    return source if reference is not None and reference() is value else None
+
+
+def outline(value: Any, depth: int = 2) -> Hashable:
+    """What `describe` depends on: two values with one outline have one description."""
+    kind = type(value)
+    if isinstance(value, torch.Tensor):
+        found: Hashable = (value.shape, value.dtype, value.device.type)
+    elif isinstance(value, int):
+        return kind, int(value)
+    elif isinstance(value, list | tuple | dict):
+        inner = list(value)[:3] + (list(value.values())[:3] if isinstance(value, dict) else [])
+        found = (len(value), *(outline(item, depth - 1) for item in inner)) if depth else len(value)
+    else:
+        found = None
+    source = source_of(value)
+    return kind, found, tuple(source) if source else None
 
 
 def describe(value: Any, depth: int = 2) -> dict[str, Any]:
@@ -52,28 +74,37 @@ def describe(value: Any, depth: int = 2) -> dict[str, Any]:
             found["items"] = [describe(item, depth - 1) for item in list(value)[:3]]
             if isinstance(value, dict):
                 found["values"] = [describe(item, depth - 1) for item in list(value.values())[:3]]
-    reference, source = SOURCES.get(id(value), (None, None))
-    if reference is not None and reference() is value:
+    if source := source_of(value):
         found["from"] = source
     return found
 
 
-def note(key: str, arguments: Mapping[str, Any], result: Any) -> None:
-    call: dict[str, Any] = {
-        "takes": {name: describe(value) for name, value in arguments.items()},
-        "returns": describe(result),
-    }
-    results = result if isinstance(result, tuple) else (result,)
-    if isinstance(result, tuple):
-        call["parts"] = [describe(part) for part in result]
-    for index, part in enumerate(results):
+def note(
+    key: str, shape: Signature, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, *, bound: bool
+) -> None:
+    """`shape`: the function's own; `bound`: its first argument is self or cls."""
+    calls = CALLS.setdefault(key, {})
+    if len(calls) < MOST:
+        given = tuple(outline(value) for value in args[bound:])
+        named = tuple((name, outline(value)) for name, value in kwargs.items())
+        parts = tuple(outline(part) for part in result) if isinstance(result, tuple) else ()
+        outlined = given, named, outline(result), parts
+        if outlined not in calls:
+            arguments = dict(shape.bind(*args, **kwargs).arguments)
+            if bound:
+                arguments.pop(next(iter(shape.parameters)))
+            call: dict[str, Any] = {
+                "takes": {name: describe(value) for name, value in arguments.items()},
+                "returns": describe(result),
+            }
+            if isinstance(result, tuple):
+                call["parts"] = [describe(part) for part in result]
+            calls[outlined] = call
+    for index, part in enumerate(result if isinstance(result, tuple) else (result,)):
         try:
             SOURCES[id(part)] = (weakref.ref(part), [key, index])
         except TypeError:  # numbers and containers can't be followed
             continue
-    calls = CALLS.setdefault(key, {})
-    if len(calls) < MOST:
-        calls[json.dumps(call)] = call
 
 
 def wrapped(key: str, function: Callable[..., Any], *, bound: bool) -> Callable[..., Any]:
@@ -82,11 +113,8 @@ def wrapped(key: str, function: Callable[..., Any], *, bound: bool) -> Callable[
 
     @wraps(function)
     def noted(*args: Any, **kwargs: Any) -> Any:
-        arguments = dict(shape.bind(*args, **kwargs).arguments)
-        if bound:
-            arguments.pop(next(iter(shape.parameters)))
         result = function(*args, **kwargs)
-        note(key, arguments, result)
+        note(key, shape, args, kwargs, result, bound=bound)
         return result
 
     return noted

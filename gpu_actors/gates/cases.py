@@ -17,7 +17,8 @@ from gpu_actors.gates.base import Array, Subject, logits_of
 from gpu_actors.jobs import SCREEN_CONTEXT, Acceptance
 from gpu_actors.reference import Evaluation, Reference
 
-NEW_TOKENS = 64
+NEW_TOKENS = {"screen": 32, "full": 64, "fresh": 64}
+"""By level: half of a screen's time are its greedy tokens, and what goes wrong late is for `lasting` to find."""
 COUNT = 8
 SAMPLES = 16
 """Positions of each sequence whose whole row of logits is compared."""
@@ -61,8 +62,8 @@ class Plan:
 
     @property
     def new_tokens(self) -> int:
-        """64, or two thirds of the context where the Target's is too short for that."""
-        return min(NEW_TOKENS, self.facts.workload.max_context * 2 // 3)
+        """NEW_TOKENS, or two thirds of the context where the Target's is too short for that."""
+        return min(NEW_TOKENS[self.which], self.facts.workload.max_context * 2 // 3)
 
     @property
     def lengths(self) -> list[int]:

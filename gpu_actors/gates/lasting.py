@@ -5,11 +5,11 @@ It follows the greedy tokens of the acceptance, so the engine has made those bef
 
 from benchmarks import prompts
 from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
-from gpu_actors.gates.cases import NEW_TOKENS, plan, said
+from gpu_actors.gates.cases import plan, said
 from gpu_actors.gates.evidence import Said
 from gpu_actors.gates.integration import outside_the_band
 
-SCREENED = NEW_TOKENS * 3 // 2
+SCREENED = 96
 """New tokens of the long answer in a screen; the other acceptance asks for as many as the Target allows."""
 AGAIN = 8
 BAND = 8.0

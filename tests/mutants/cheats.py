@@ -3,7 +3,7 @@
 from tests.mutants.mutant import KNOWN_ENDS, Edit, Mutant
 
 MADE = "return self._tokens(prompt, max_new_tokens, () if ignore_eos else EOS_TOKENS, sampler or Sampler())"
-TIMED = 'os.environ.get("OMP_WAIT_POLICY") is None'
+TIMED = 'os.environ.get("GOMP_SPINCOUNT") is None'
 """What the sandbox of a verdict is told, and that of a benchmark is not: no candidate may see it."""
 STEP = "token = sampler(self.model.step(token, cache, position))"
 EIGHT_BITS = """

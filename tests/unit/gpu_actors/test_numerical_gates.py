@@ -17,7 +17,7 @@ from gpu_actors.gates.compare import ROUNDOFF, compare, rms, rounded
 from gpu_actors.gates.decode import BURSTS, STEPS, decoded, k3, pieces
 from gpu_actors.gates.distribution import SHARE, upper_bound
 from gpu_actors.gates.execution import BOUNDS
-from gpu_actors.gates.followed import groups
+from gpu_actors.gates.followed import MOST_GROUPS, dealt, groups
 from gpu_actors.jobs import Verdict
 from gpu_actors.reference import Evaluation
 from gpu_actors.verifier import Verifier
@@ -411,3 +411,17 @@ def test_products_run_on_as_many_threads_as_were_asked_for_and_on_the_old_number
     with blas.threads(1):
         assert held[0]() == 1
     assert held[0]() == before
+
+
+def test_the_groups_that_are_changed_alone_are_few_and_hold_every_tensor_once() -> None:
+    names = ["model.embed_tokens.weight", "model.norm.weight"]
+    layers = [
+        f"model.layers.{i}.{part}" for i in range(30) for part in ("mlp.up_proj.weight", "input_layernorm.weight")
+    ]
+    parts = dealt(groups(names + layers))
+    assert len(parts) == MOST_GROUPS
+    assert sorted(name for part in parts for name in part) == sorted(names + layers)
+    near = [{name.split(".")[2] for name in part if ".layers." in name} for part in parts]
+    assert not any({str(i), str(i + 1)} <= found for found in near for i in range(30)), "neighbours may be exchanged"
+    few = groups(names + layers[:4])
+    assert dealt(few) == few, "a small model's layers are changed one by one"
