@@ -7,6 +7,8 @@ holds already, for the same tree, seed and gates, is not done again.
 
 import datetime
 import json
+import os
+import platform
 import re
 import subprocess
 import sys
@@ -18,13 +20,16 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from typing import Annotated
 
 import jinja2
 import typer
 
 from ckb.hashing import sha256_json, tree_sha256
+from ckb.whole_files import replace_text
 from tests.mutants import arithmetic, cheats, loading, sampling, scheduling, serving, state, subtle
 from tests.mutants.bases import BASES
 from tests.mutants.mutant import FAMILIES, Mutant, Variant
@@ -63,6 +68,8 @@ class Row:
     passed: tuple[str, ...]
     seconds: float
     seed: int
+    machine: str
+    """Where it was judged."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +101,23 @@ def judged(one: Mutant | Variant, seed: int, shop: Workshop) -> Row:
     if not file.exists():
         found = shop.judge(one, seed)
         file.parent.mkdir(exist_ok=True)
-        file.write_text(json.dumps([found.failed, found.passed, found.seconds]), encoding="utf-8")
-    failed, passed, seconds = json.loads(file.read_text(encoding="utf-8"))
-    return Row(one.name, failed, tuple(passed), seconds, seed)
+        replace_text(file, json.dumps([found.failed, found.passed, found.seconds, here()]))
+    failed, passed, seconds, machine = json.loads(file.read_text(encoding="utf-8"))
+    return Row(one.name, failed, tuple(passed), seconds, seed, machine)
+
+
+@cache
+def here() -> str:
+    """This machine, as far as verdicts may depend on it."""
+    return f"{os.cpu_count()} cores, Python {platform.python_version()}, torch {version('torch').partition('+')[0]}"
+
+
+def places(rows: Iterable[Row]) -> list[tuple[str, int, float]]:
+    """Each machine, how many of the rows were judged on it, and their median seconds."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        found.setdefault(row.machine, []).append(row.seconds)
+    return [(machine, len(seconds), median(seconds)) for machine, seconds in sorted(found.items())]
 
 
 def values(rows: Iterable[Row]) -> list[Value]:
@@ -161,7 +182,6 @@ def document(mutants: list[Mutant], rows: dict[str, Row], variants: list[Variant
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    slow = sorted(row.seconds for row in rows.values())
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         commit=commit.stdout.strip(),
         date=datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
@@ -172,7 +192,8 @@ def document(mutants: list[Mutant], rows: dict[str, Row], variants: list[Variant
         values=values(rows.values()),
         variants=[(v, [row for row in again if row.name == v.name]) for v in variants],
         planned=len(mutants),
-        median=slow[len(slow) // 2] if slow else 0.0,
+        machines=[("mutants", *place) for place in places(rows.values())]
+        + [("right variants", *place) for place in places(again)],
         seeds=SEEDS,
     )
 

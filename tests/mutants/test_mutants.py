@@ -122,9 +122,9 @@ def test_an_edit_that_finds_nothing_or_two_places_is_refused() -> None:
 
 def test_the_value_of_a_gate_is_what_it_alone_caught() -> None:
     rows = [
-        table.Row("one", {"a": "1", "b": "1"}, ("c",), 1.0, 0),
-        table.Row("two", {"a": "1"}, ("b", "c"), 1.0, 0),
-        table.Row("three", {}, ("a", "b", "c"), 1.0, 0),
+        table.Row("one", {"a": "1", "b": "1"}, ("c",), 1.0, 0, "here"),
+        table.Row("two", {"a": "1"}, ("b", "c"), 1.0, 0, "here"),
+        table.Row("three", {}, ("a", "b", "c"), 1.0, 0, "here"),
     ]
     found = {value.gate: (value.caught, value.alone, value.missed) for value in table.values(rows)}
     assert found == {"a": (2, 1, ("three",)), "b": (1, 0, ("two", "three")), "c": (0, 0, ("one", "two", "three"))}
@@ -133,10 +133,12 @@ def test_the_value_of_a_gate_is_what_it_alone_caught() -> None:
 def test_the_page_names_what_escapes_and_breaks_at_no_bar_or_path() -> None:
     mutants = list(table.MUTANTS[:3])
     rows = {
-        mutants[0].name: table.Row(mutants[0].name, {mutants[0].gate: "a | b\n<c> /tmp/here/there"}, (), 1.0, 11),
-        mutants[1].name: table.Row(mutants[1].name, {}, (mutants[1].gate,), 2.0, 11),
+        mutants[0].name: table.Row(
+            mutants[0].name, {mutants[0].gate: "a | b\n<c> /tmp/here/there"}, (), 1.0, 11, "here"
+        ),
+        mutants[1].name: table.Row(mutants[1].name, {}, (mutants[1].gate,), 2.0, 11, "here"),
     }
-    again = [table.Row(VARIANTS[0].name, {"step": "no"}, (), 1.0, 11)]
+    again = [table.Row(VARIANTS[0].name, {"step": "no"}, (), 1.0, 11, "here")]
     page = table.document(mutants, rows, list(VARIANTS[:2]), again)
     assert "**1 pass every gate.**" in page
     assert f"- **{mutants[1].name}**" in page
