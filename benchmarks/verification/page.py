@@ -6,6 +6,7 @@ and a test holds the page to the records.
 
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -61,7 +62,32 @@ def section(records: Path) -> str:
         aim_s=AIM_S, lines=lines, tree=tree, positions=positions, outside=outside,
         right=right, engine_s=right.seconds, gates_s=sum(gate.seconds for gate in right.gates),
         longest=sorted(right.gates, key=lambda gate: -gate.seconds)[:LONGEST],
+        runs=runs(records),
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Run:
+    """The right engine's verdict in one record."""
+
+    folder: str
+    commit: str
+    gates: int
+    seconds: float
+    greedy_s: float
+
+
+def runs(records: Path) -> list[Run]:
+    """All that were recorded, the newest last: hosts of one kind of device differ in speed, and an engine that starts
+    each operation from the host shows it."""
+    found = [(path.parent.name, read(path.parent, path.stem)) for path in records.glob("*h200*/gates.json")]
+    return [
+        Run(
+            folder, one.commit, len(one.judged[0].gates), one.judged[0].seconds,
+            sum(gate.seconds for gate in one.judged[0].gates if gate.gate == "acceptance_greedy"),
+        )
+        for folder, one in sorted(found, key=lambda pair: pair[1].at)
+    ]  # fmt: skip
 
 
 def stated(one: Judged, gate: str, pattern: str) -> tuple[str, ...]:
