@@ -37,6 +37,11 @@ def _tokens(tokenizer_file: Path) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(tokenizer.encode(text(name), add_special_tokens=False).ids) for name in languages())
 
 
+def tokenizer(checkpoint: Path) -> Tokenizer:
+    """The checkpoint's own, read once: its file has a hundred thousand entries. Raises UserError without one."""
+    return _codec(_file(checkpoint))
+
+
 def cut(checkpoint: Path, lengths: list[int], seed: int, *, through_text: bool = False) -> list[list[int]]:
     """One prompt a length. The language and the place where it starts are drawn from `seed`; a prompt that is longer
     than what is left of a text goes on in the next language's. `through_text`: it is drawn again until its text gives

@@ -24,6 +24,20 @@ class Response:
         return json.loads(self.text)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a client sends as a prompt, its ids, and what `generate` says to it, at most MAX_TOKENS."""
+
+    prompt: list[int] | str
+    ids: list[int]
+    tokens: list[int]
+
+
+def continued(subject: Subject, prompt: list[int] | str, ids: list[int]) -> Asked:
+    """Raises ChildFailure."""
+    return Asked(prompt, ids, subject.continuation(ids, MAX_TOKENS, ignore_eos=False))
+
+
 class Fault(Exception):
     """The first thing about the server that is wrong, in words."""
 

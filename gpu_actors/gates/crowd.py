@@ -5,11 +5,21 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from benchmarks import prompts
 from gpu_actors.gates.base import Subject
-from gpu_actors.gates.client import CHATS, MAX_TOKENS, TEXT, TEXTS, Server, differ, expect, heard, responses
+from gpu_actors.gates.client import (
+    CHATS,
+    MAX_TOKENS,
+    TEXT,
+    TEXTS,
+    Asked,
+    Server,
+    continued,
+    differ,
+    expect,
+    heard,
+    responses,
+)
 from gpu_actors.gates.conversations import Talk
 
 CROWD = 4
@@ -19,14 +29,14 @@ LONG = 256
 """Tokens that a chat without a limit is given at most: far more than a completion's default of 16."""
 
 
-def at_once(subject: Subject, held: Server, model: str, asked: list[tuple[list[int] | str, list[int]]]) -> None:
+def at_once(subject: Subject, held: Server, model: str, asked: list[Asked]) -> None:
     """Four requests of several lengths, streamed and whole, each of which says what `generate` says. Raises Fault."""
     bodies, wanted = [], []
-    for i, (prompt, tokens) in enumerate(islice(cycle([*asked[:2], long_characters(subject)]), CROWD)):
+    for i, one in enumerate(islice(cycle([*asked[:2], continued(subject, *long_characters(subject))]), CROWD)):
         limit = MAX_TOKENS - 2 * i  # the first is the longest: the others come while it runs
-        body = {"model": model, "prompt": prompt, "max_tokens": limit, "temperature": 0, "stream": i % 2 == 0}
+        body = {"model": model, "prompt": one.prompt, "max_tokens": limit, "temperature": 0, "stream": i % 2 == 0}
         bodies.append(body)
-        said = subject.continuation(tokens, limit, ignore_eos=False)
+        said = one.tokens[:limit]
         ended = bool(said) and said[-1] in subject.facts.model.eos_tokens
         wanted.append(subject.call("decode", ids=said[:-1] if ended else said).value("text", str))
     answers = []
@@ -40,7 +50,7 @@ def at_once(subject: Subject, held: Server, model: str, asked: list[tuple[list[i
 def long_characters(subject: Subject) -> tuple[str, list[int]]:
     """A text of another script, as much of it as the context has room for, and its ids."""
     language = next(name for name in prompts.languages() if not prompts.text(name)[:12].isascii())
-    own, most = tokenizer(subject), subject.facts.workload.max_context - MAX_TOKENS
+    own, most = prompts.tokenizer(subject.checkpoint), subject.facts.workload.max_context - MAX_TOKENS
     text = prompts.text(language)[:12]
     while len(text) > 1 and len(own.encode(text).ids) > most:
         text = text[:-1]
@@ -83,7 +93,7 @@ def shown(text: str) -> str:
 def texts(subject: Subject) -> list[Line]:
     """One that ends inside a character, one of such characters behind it; the start of a stop string at a text's end,
     and four stop strings of which the last begins first, both streamed and whole."""
-    own = tokenizer(subject)
+    own = prompts.tokenizer(subject.checkpoint)
     most = subject.facts.workload.max_context - 1
     scattered, plain = (own.encode(text, add_special_tokens=False).ids[:most] for text in (SCATTERED, TEXT))
     inside = [n for n in range(1, len(scattered)) if own.decode(scattered[:n]).endswith("\ufffd")]
@@ -108,7 +118,7 @@ def texts(subject: Subject) -> list[Line]:
 
 def chats(subject: Subject, talk: Talk) -> list[Line]:
     """Without a limit a chat goes on as far as the context does, and `max_completion_tokens` is a limit."""
-    own = tokenizer(subject)
+    own = prompts.tokenizer(subject.checkpoint)
     room = min(subject.facts.workload.max_context - len(talk.ids), LONG)
     some = own.encode(TEXT, add_special_tokens=False).ids
     tokens = list(islice(cycle(some), room))
@@ -120,7 +130,3 @@ def chats(subject: Subject, talk: Talk) -> list[Line]:
              {"messages": talk.messages, "temperature": 0, "max_completion_tokens": few}, talk.ids, tokens,
              own.decode(tokens[:few]), "length", CHATS),
     ]  # fmt: skip
-
-
-def tokenizer(subject: Subject) -> Tokenizer:
-    return Tokenizer.from_file(str(subject.checkpoint / "tokenizer.json"))

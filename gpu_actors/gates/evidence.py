@@ -195,6 +195,8 @@ class Asked(Evidence):
 
     firsts: list[dict[str, Any]] = Field(default_factory=list)
     agains: list[dict[str, Any]] = Field(default_factory=list)
+    in_turn: list[list[dict[str, Any]]] = Field(default_factory=list)
+    """[again, fresh], where the first costs said too little."""
 
 
 class Rested(Evidence):

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from tokenizers import Tokenizer
 
 from benchmarks import prompts
 from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
@@ -194,7 +193,7 @@ def numbers(text: str) -> set[str]:
 def tokenizer(subject: Subject) -> Finding:
     """encode, decode and the chat template against the checkpoint's own files."""
     subject.load_engine()
-    own = Tokenizer.from_file(str(subject.checkpoint / "tokenizer.json"))
+    own = prompts.tokenizer(subject.checkpoint)
     for language in prompts.languages():
         text = prompts.text(language)[:300]
         ids = own.encode(text).ids
@@ -226,7 +225,7 @@ def rendered(subject: Subject, messages: list[dict[str, str]]) -> list[int]:
     """The ids of a conversation by the checkpoint's own files, up to where the answer starts. Raises ValueError or a
     jinja2.TemplateError where its template, which there must be, refuses the conversation."""
     text = chat_template(subject).render(messages=messages, add_generation_prompt=True, **special_tokens(subject))
-    own = Tokenizer.from_file(str(subject.checkpoint / "tokenizer.json"))
+    own = prompts.tokenizer(subject.checkpoint)
     return list(own.encode(text, add_special_tokens=False).ids)
 
 

@@ -4,11 +4,9 @@ import json
 from itertools import pairwise
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from benchmarks import prompts
 from gpu_actors.gates.base import Finding, Gate, Subject, failed, passed
-from gpu_actors.gates.client import MAX_TOKENS, TEXT, Fault, Server, counts, events, expect
+from gpu_actors.gates.client import MAX_TOKENS, TEXT, Asked, Fault, Server, continued, counts, events, expect
 from gpu_actors.gates.conversations import chat
 from gpu_actors.gates.crowd import at_once, spoken
 from gpu_actors.gates.integration import numbers
@@ -17,6 +15,8 @@ DEFAULT_TOKENS = 16
 """Of a completion whose client names no length."""
 TRIES = 4
 """Drawn prompts among which one is looked for that an end token ends, and one that it does not."""
+LENGTH = 12
+"""Of these prompts: each is asked five times, and its tokens are no concern of a server."""
 USAGE = {"include_usage": True}
 
 
@@ -31,9 +31,9 @@ def server(subject: Subject) -> Finding:
         models = held.ask("GET", "/v1/models").json
         expect(models.get("object") == "list" and len(models["data"]) > 0, f"/v1/models answers {str(models)[:120]}")
         model = models["data"][0]["id"]
-        texts = [completions(subject, held, model, prompt, ids) for prompt, ids in asked]
+        texts = [completions(subject, held, model, one) for one in asked]
         stops(held, model, texts[0])
-        defaults(subject, held, model, asked[-1][1])
+        defaults(subject, held, model, asked[-1].ids)
         at_once(subject, held, model, asked)
         talk = chat(subject, held, model)
         spoken(subject, model, talk)
@@ -52,34 +52,34 @@ def server(subject: Subject) -> Finding:
     )
 
 
-def prompts_of(subject: Subject) -> list[tuple[list[int] | str, list[int]]]:
-    """What is asked, as a client sends it, and its token ids: a text, and of some drawn pieces of text one whose answer
-    an end token ends and one whose answer it does not, where there are such."""
+def prompts_of(subject: Subject) -> list[Asked]:
+    """A text, and of some drawn pieces of text one whose answer an end token ends and one whose answer it does not,
+    where there are such."""
     text = subject.call("tokenizer", text=TEXT).value("ids", list[int])
-    longest = min(24, subject.facts.workload.max_context - MAX_TOKENS)
-    drawn = prompts.cut(subject.checkpoint, [longest] * TRIES, int(subject.draws("server").integers(1 << 30)))
-    ended = [subject.continuation(prompt, MAX_TOKENS, ignore_eos=False)[-1:] for prompt in drawn]
+    length = min(LENGTH, subject.facts.workload.max_context - MAX_TOKENS)
+    drawn = prompts.cut(subject.checkpoint, [length] * TRIES, int(subject.draws("server").integers(1 << 30)))
     ends = set(subject.facts.model.eos_tokens)
-    kinds = {bool(ends & set(last)): prompt for prompt, last in zip(drawn, ended, strict=True)}
-    return [(TEXT, text), *((prompt, prompt) for prompt in kinds.values())]
+    tried = [continued(subject, prompt, prompt) for prompt in drawn]
+    kinds = {bool(ends & set(one.tokens[-1:])): one for one in tried}
+    return [continued(subject, TEXT, text), *kinds.values()]
 
 
-def completions(subject: Subject, held: Server, model: str, prompt: list[int] | str, ids: list[int]) -> str:
+def completions(subject: Subject, held: Server, model: str, one: Asked) -> str:
     """The text is that of `generate`, streamed or not, and usage counts its tokens. Returns the text."""
-    tokens = subject.continuation(ids, MAX_TOKENS, ignore_eos=False)
+    tokens = one.tokens
     ended = bool(tokens) and tokens[-1] in subject.facts.model.eos_tokens
     if not ended and (ends := grows(subject, tokens)):
         tokens = tokens[: ends[-1]]  # the last token has text: one that is lost can be missed
     said = tokens[:-1] if ended else tokens
     wanted = subject.call("decode", ids=said).value("text", str)
     limit = MAX_TOKENS if ended else len(tokens)
-    body = {"model": model, "prompt": prompt, "max_tokens": limit, "temperature": 0}
+    body = {"model": model, "prompt": one.prompt, "max_tokens": limit, "temperature": 0}
     whole = held.ask("POST", "/v1/completions", body)
     expect(whole.status == 200, f"/v1/completions answers {whole.status}: {whole.text[:200]}")
     choice, usage = whole.json["choices"][0], whole.json["usage"]
     expect(whole.json["object"] == "text_completion", f"the object of a completion is {whole.json['object']!r}")
     expect(choice["text"] == wanted, f"completion {choice['text']!r}; generate says {wanted!r}")
-    right = counts(len(ids), len(tokens))
+    right = counts(len(one.ids), len(tokens))
     expect(usage == usage | right, f"usage is {usage}; the tokens are {right}")
     reason = "stop" if ended else "length"
     expect(choice["finish_reason"] == reason, f"finish_reason is {choice['finish_reason']!r}, expected {reason!r}")
@@ -103,7 +103,7 @@ def completions(subject: Subject, held: Server, model: str, prompt: list[int] | 
 def grows(subject: Subject, tokens: list[int]) -> list[int]:
     """After how many of the tokens their text has become longer by whole characters, as the checkpoint's own tokenizer
     has it."""
-    own = Tokenizer.from_file(str(subject.checkpoint / "tokenizer.json"))
+    own = prompts.tokenizer(subject.checkpoint)
     texts = [own.decode(tokens[:count]).rstrip("\ufffd") for count in range(len(tokens) + 1)]
     return [count for count, (before, after) in enumerate(pairwise(texts), 1) if len(after) > len(before)]
 

@@ -61,6 +61,21 @@ def test_a_right_engine_passes_every_honesty_gate(work: Path) -> None:
     assert "19 positions each time" in found["remembers"].summary, "16 tokens of the prompt and 3 steps"
 
 
+def test_an_engine_that_is_slow_at_first_is_not_taken_for_one_that_remembers(work: Path) -> None:
+    """So does other work on the machine look that ends between the first requests and the second ones."""
+    slow = """        seen = globals().setdefault("SEEN", [])
+        seen.append(1)
+        if len(seen) <= 4:
+            sum(range(10_000_000))
+"""
+    tree = tiny.write_engine(work / "slow_at_first", "llama", {"engine.py": (FRESH, slow + FRESH)})
+    only = [one for one in honesty.GATES if one.id == "remembers"]
+    found = findings(tiny.engine_job(tree, work / "llama"), work, only)["remembers"]
+    assert found.status == "PASS", found.summary
+    again, fresh = found.data["in_turn"][0]
+    assert again["positions"] == fresh["positions"] == 19
+
+
 TOKENS = "    def tokens(self, prompt: list[int], count: int, ends: tuple[int, ...]) -> Iterator[int]:\n"
 GENERATE = "[list(self.stream(prompt, max_new_tokens, ignore_eos)) for prompt in prompts]"
 KEPT = f"""    def tokens(self, prompt: list[int], count: int, ends: tuple[int, ...]) -> Iterator[int]:
