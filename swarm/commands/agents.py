@@ -32,3 +32,13 @@ def export(
     files = export_skills(shelf, folder)
     number = sum(file.name == "SKILL.md" for file in files)
     print(f"{number} skills of {shelf.version} in {folder}: {len(files)} files")
+
+
+@app.command()
+def mcp() -> None:
+    """Serve coverage, knowledge, runs and verdicts as MCP tools.
+
+    Over stdin and stdout, for a coding agent that starts this command itself; it ends with its stdin."""
+    from swarm.mcp_server.server import serve
+
+    serve()
