@@ -82,8 +82,20 @@ async def _tell(stream: ByteReceiveStream, into: list[str], report: Report) -> N
             await report(line)
 
 
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """Interrupts a command that is still there, as Ctrl-C would, and kills its group when it doesn't end."""
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
 async def _end(process: Process) -> None:
-    """Interrupts a command that is still there, as Ctrl-C would, and kills what is left of its group."""
+    """The same without holding up the loop."""
     if process.returncode is not None:
         return
     process.send_signal(signal.SIGINT)

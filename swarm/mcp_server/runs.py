@@ -1,7 +1,6 @@
 """Runs: started in the background by a process of their own, and looked at on disk."""
 
 import shutil
-import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from gpu_actors.say import Say
 from swarm.commands.run import find_run, need_git, run_dirs
 from swarm.context import RunFiles
 from swarm.journal import epochs, state_of
-from swarm.mcp_server.children import OURS, CommandFailed, check
+from swarm.mcp_server.children import OURS, CommandFailed, check, end
 from swarm.mcp_server.knowledge import existing
 from swarm.mcp_server.run_records import (
     Begun,
@@ -98,10 +97,8 @@ class Drivers:
         try:
             await self._wait(process, files.driver_log, told, is_begun, report)
         except BaseException:
-            if process.poll() is None:
-                process.send_signal(signal.SIGINT)
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(process.wait)
+                await anyio.to_thread.run_sync(end, process)
             raise
         self._processes[files.root] = process
 

@@ -140,6 +140,14 @@ def test_a_contract_says_when_it_is_in_force_how_it_is_checked_and_what_serves_i
     assert "may be used where `platform.accelerator == 'cuda'" in files["enginesmith-execution/contracts/rope.md"]
 
 
+def test_the_preferred_example_comes_first(shelf: Shelf) -> None:
+    fragments = [row for row in shelf.rows["fragments"] if isinstance(row, Fragment)]
+    ranked = [row.model_copy(update={"rank": 5}) if row.id == "setup-torch" else row for row in fragments]
+    more = flat(skills(Shelf({**shelf.rows, "fragments": ranked}, shelf.version, shelf.manifest)))
+    for place in ("enginesmith-execution/SKILL.md", "enginesmith-execution/contracts/setup.md"):
+        assert re.findall(r"\[(setup-\w+)\]", more[place]) == ["setup-torch", "setup-cuda", "setup-native"], place
+
+
 def test_an_example_is_the_row_itself_below_one_line(shelf: Shelf, files: dict[str, str]) -> None:
     for fragment in shelf.fragments:
         stage = next(c.stage for c in shelf.contracts if c.id == fragment.contract)
@@ -246,6 +254,7 @@ def test_a_second_export_changes_nothing_and_another_version_replaces_all(export
         ("enginesmith-model/SKILL.md", "folder"),
         ("enginesmith-model", "file"),
         ("enginesmith-model", "link"),
+        ("enginesmith-model/SKILL.md", "link"),
     ],
 )
 def test_a_folder_that_holds_something_else_is_refused_untouched(

@@ -1,7 +1,7 @@
 """A driver as `enginesmith mcp` meets it, without Ray: it writes what a run leaves on disk, and obeys the Target.
 
 `user.instructions` says what becomes of it: refuse, crash, vanish (no run although it ends well), sleep (nothing for a
-long time), or a run that goes on until it is interrupted.
+long time), deaf (that, and no interrupt ends it), or a run that goes on until it is interrupted.
 """
 
 import signal
@@ -24,7 +24,9 @@ def main(command: str, *arguments: str) -> int:
         files = RunFiles(Path(arguments[2]))
         target = load_target(Path(arguments[0]))
         words = target.user.instructions
-        print("measuring this machine", file=sys.stderr, flush=True)
+    if words == "deaf":
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    print("measuring this machine", file=sys.stderr, flush=True)
     if words == "refuse":
         print("enginesmith: the model cannot fit: 3 GiB needed,\n2 GiB are there", file=sys.stderr)
         return 2
@@ -32,7 +34,7 @@ def main(command: str, *arguments: str) -> int:
         raise RuntimeError("a defect")
     if words == "vanish":
         return 0
-    if words == "sleep":
+    if words in ("sleep", "deaf"):
         time.sleep(600)
     if command == "generate":
         files.write("mine", target, example_plan())

@@ -300,8 +300,12 @@ def test_the_faults_of_a_target_are_told_before_anything_starts(home: Path) -> N
     assert not (home / "runs").exists()
 
 
-def test_a_call_that_is_cancelled_before_the_run_begins_ends_its_driver(home: Path, drivers: Drivers) -> None:
-    target = write_target(home, user={"instructions": "sleep"})
+@pytest.mark.parametrize("words", ["sleep", "deaf"])
+def test_a_call_that_is_cancelled_before_the_run_begins_ends_its_driver(
+    home: Path, drivers: Drivers, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("swarm.mcp_server.children.END_S", 2.0)
+    target = write_target(home, user={"instructions": words})
     reported: list[str] = []
 
     async def session() -> None:
