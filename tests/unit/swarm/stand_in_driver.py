@@ -38,7 +38,8 @@ def main(command: str, *arguments: str) -> int:
         time.sleep(600)
     if command == "generate":
         files.write("mine", target, example_plan())
-        time.sleep(0.5)  # begun, and Ray is starting: there is no journal yet
+        while not (files.root / "go").exists():  # begun, and Ray is starting: there is no journal yet
+            time.sleep(0.05)
     journal = Journal(files.root)
     for event in () if command == "resume" else Example().events():
         journal.append(event)

@@ -245,6 +245,8 @@ def test_a_run_is_started_in_the_background_looked_at_and_resumed(home: Path, dr
     first = answer("run_status", drivers, run=begun["run"])
     assert (first["state"], first["driver"]) == ("not finished", "at work")
     assert "measuring this machine" in Path(begun["log"]).read_text()
+    assert first["candidates"] == []
+    Path(begun["folder"], "go").touch()
     until(lambda: answer("run_status", drivers, run=begun["run"])["state"] != "not finished")
 
     status = answer("run_status", drivers, run=begun["folder"])
