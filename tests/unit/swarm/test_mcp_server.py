@@ -294,6 +294,15 @@ def test_a_run_that_did_not_begin_leaves_its_reason_and_nothing_else(
     assert list((home / "runs").iterdir()) == []
 
 
+def test_the_real_command_refuses_a_model_that_nobody_describes(home: Path) -> None:
+    target = write_target(home)
+    config = json.loads((home / "models" / "config.json").read_text())
+    (home / "models" / "config.json").write_text(json.dumps(config | {"model_type": "falcon_h1"}))
+    text = refusal("generate", target=str(target))
+    assert text.startswith("the knowledge base does not cover this: model structure: falcon_h1")
+    assert list((home / "runs").iterdir()) == []
+
+
 def test_the_faults_of_a_target_are_told_before_anything_starts(home: Path) -> None:
     target = write_target(home, search={"round": 1}, budget={"minutes": -1})
     text = refusal("generate", Drivers(("/nowhere/python",)), target=str(target))
