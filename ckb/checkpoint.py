@@ -16,7 +16,7 @@ from ckb.gaps import Gap, GapError
 from ckb.model_config import find_model, model_facts, quantisation
 from ckb.schemas.models import ModelFamily
 from ckb.shards import CheckpointError, StoredTensor, read_json, read_tensors
-from ckb.tensor_names import Expected, expected_tensors, ignored_names, outer_names
+from ckb.tensor_names import Expected, expected_tensors, ignored_names, outer_names, parameters
 
 FORMATS = {"F32": "fp32", "BF16": "bf16"}
 
@@ -66,6 +66,15 @@ def read_checkpoint(path: Path, families: Iterable[ModelFamily]) -> Checkpoint:
         ignored=ignored,
         unmapped=unmapped,
     )
+
+
+def read_config(file: Path, families: Iterable[ModelFamily]) -> Checkpoint:
+    """A checkpoint that is not here, as far as its config.json tells: `parameters` are those of the family's row (0 for
+    packed weights), and no tensor was seen. Raises CheckpointError or GapError."""
+    model = find_model(read_json(file), families)
+    facts = model_facts(file, model)
+    count = parameters(model.family, facts) if facts.weights in WEIGHT_BYTES else 0
+    return Checkpoint(file.parent, facts.model_copy(update={"parameters": count}), {}, (), ())
 
 
 def _name(name: str, tensor: Expected, outer: Callable[[str], str], stored: Collection[str]) -> str:

@@ -3,29 +3,35 @@
 from ckb.errors import UserError
 from ckb.facts import Facts
 
+CONSTANTS = {
+    "LAYERS": "model.layers",
+    "HIDDEN": "model.hidden",
+    "INTERMEDIATE": "model.intermediate",
+    "HEADS": "model.heads",
+    "KV_HEADS": "model.kv_heads",
+    "HEAD_DIM": "model.head_dim",
+    "VOCAB": "model.vocab",
+    "MAX_POSITIONS": "model.max_positions",
+    "NORM_EPS": "model.norm_eps",
+    "ROPE_THETA": "model.rope_theta",
+    "BOS_TOKEN": "model.bos_token",
+    "EOS_TOKENS": "model.eos_tokens",
+    "THREADS": "platform.cores",
+    "MAX_CONTEXT": "workload.max_context",
+    "DTYPE": "workload.dtype",
+    "WEIGHT_DTYPE": "model.weights",
+}
+"""Constant -> the fact that it is. The last two are written as dtypes of torch."""
+WEIGHT_DTYPES = {"bf16": "torch.bfloat16", "fp32": "torch.float32"}
+
 
 def constants(facts: Facts) -> dict[str, str]:
     """Name -> Python expression of its value, for every constant that a fragment can list in `constants:`."""
-    m, p, w = facts.model, facts.platform, facts.workload
-    values: dict[str, object] = {
-        "LAYERS": m.layers,
-        "HIDDEN": m.hidden,
-        "INTERMEDIATE": m.intermediate,
-        "HEADS": m.heads,
-        "KV_HEADS": m.kv_heads,
-        "HEAD_DIM": m.head_dim,
-        "VOCAB": m.vocab,
-        "MAX_POSITIONS": m.max_positions,
-        "NORM_EPS": m.norm_eps,
-        "ROPE_THETA": m.rope_theta,
-        "BOS_TOKEN": m.bos_token,
-        "EOS_TOKENS": m.eos_tokens,
-        "THREADS": p.cores,
-        "MAX_CONTEXT": w.max_context,
-    }
-    return {name: repr(value) for name, value in values.items()} | {
-        "DTYPE": f"torch.{w.dtype}",
-        "WEIGHT_DTYPE": {"bf16": "torch.bfloat16", "fp32": "torch.float32"}.get(m.weights, repr(m.weights)),
+    values = {name: repr(facts.lookup(fact)) for name, fact in CONSTANTS.items()}
+    weights = facts.model.weights
+    return values | {
+        "DTYPE": f"torch.{facts.workload.dtype}",
+        "WEIGHT_DTYPE": WEIGHT_DTYPES.get(weights, repr(weights)),
     }
 
 

@@ -11,7 +11,6 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from pydantic import BaseModel
@@ -22,6 +21,7 @@ from ckb.errors import UserError
 from ckb.knowledge_files import KNOWLEDGE, NO_PYTHON, SUFFIXES, KnowledgeFileError, parse_row
 from ckb.records import Fragment, Row
 from ckb.store import Store, Version
+from ckb.whole_files import write_files
 from ckb.yaml_form import to_yaml
 
 FIRST = ("contract", "title", "layer", "status", "applies_to")
@@ -53,7 +53,7 @@ def export(rows: Mapping[str, Sequence[Row]], out: Path) -> list[Path]:
     files = render(rows)
     try:
         _check_places(out, files)
-        _write(out, files)
+        write_files(out, files)
     except OSError as error:
         raise UserError(f"{out}: the {len(files)} files can't be written: {error}") from error
     return [out / name for name in files]
@@ -75,19 +75,6 @@ def _check_places(out: Path, files: Mapping[str, str]) -> None:
         )
 
 
-def _write(out: Path, files: Mapping[str, str]) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".export-", dir=out) as beside:
-        for name, content in files.items():
-            new = Path(beside) / name
-            new.parent.mkdir(exist_ok=True)
-            new.write_text(content, encoding="utf-8", newline="\n")
-        for folder in sorted({(out / name).parent for name in files}):
-            folder.mkdir(exist_ok=True)
-        for name in files:
-            (Path(beside) / name).replace(out / name)
-
-
 def render(rows: Mapping[str, Sequence[Row]]) -> dict[str, str]:
     """Path below the knowledge folder -> content, by table and id. Raises UserError for a row that no file can hold."""
     files: dict[str, str] = {}
@@ -101,13 +88,13 @@ def render(rows: Mapping[str, Sequence[Row]]) -> dict[str, str]:
 def _files(rows: Mapping[str, Sequence[Row]]) -> Iterator[tuple[str, str]]:
     for table in sorted(rows):
         for row in sorted(rows[table], key=lambda row: row.id):
-            name = _file_name(table, row.id)
+            name = file_name(table, row.id)
             content = render_row(table, row)
             _check(table, row, Path(table, name), content)
             yield f"{table}/{name}", content
 
 
-def _file_name(table: str, id: str) -> str:
+def file_name(table: str, id: str) -> str:
     """The name of a row's file. Raises UserError for an id that gives none."""
     why = f"table {table}: the id {id!r} is no file name, so the row can't be exported"
     name = f"{id}{SUFFIXES[table]}"

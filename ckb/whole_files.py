@@ -2,8 +2,9 @@
 
 import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 
 @contextlib.contextmanager
@@ -21,3 +22,17 @@ def replacing(path: Path) -> Iterator[Path]:
 def replace_text(path: Path, text: str) -> None:
     with replacing(path) as draft:
         draft.write_text(text, encoding="utf-8")
+
+
+def write_files(out: Path, files: Mapping[str, str]) -> None:
+    """Writes texts (path below `out` -> UTF-8 text) into a folder, which is made if it isn't there. All are written
+    elsewhere in `out` first and then take their places, so that none is ever there in part. Raises OSError."""
+    out.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".export-", dir=out) as beside:
+        for name, content in files.items():
+            new = Path(beside) / name
+            new.parent.mkdir(parents=True, exist_ok=True)
+            new.write_text(content, encoding="utf-8", newline="\n")
+        for name in files:
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            (Path(beside) / name).replace(out / name)

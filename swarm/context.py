@@ -67,6 +67,11 @@ class RunFiles:
         return self.root / "now.txt"
 
     @property
+    def driver_log(self) -> Path:
+        """What a driver without a terminal said."""
+        return self.root / "driver.log"
+
+    @property
     def report(self) -> Path:
         return self.root / "report.html"
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from ckb.errors import UserError
 from ckb.storage import put_if_absent
 from swarm.events import EVENT, AnyEvent, Event
-from swarm.state import RunState
+from swarm.state import RunState, fold
 from swarm.workspace import TakenOver
 
 FORMAT = 1
@@ -56,6 +56,12 @@ def read_events(run_dir: Path) -> list[AnyEvent]:
         bodies[number] = data[: limits.get(str(number), len(data))]
         limits |= _header(journal, number, data)["previous"]  # of two marks for a file, the older one holds
     return [EVENT.validate_json(line) for number in numbers for line in bodies[number].splitlines()[1:] if line.strip()]
+
+
+def state_of(run_dir: Path) -> RunState:
+    """What a run's journal adds up to: nothing yet while its first driver is starting. Raises JournalError."""
+    begun = epochs(run_dir / "journal")
+    return fold(read_events(run_dir)) if begun else RunState()
 
 
 def _header(journal: Path, number: int, data: bytes) -> dict[str, Any]:

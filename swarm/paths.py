@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,13 @@ def store_dir(place: str | None = None) -> Path | str:
 
 def runs_dir() -> Path:
     return home() / "runs"
+
+
+def new_run_dir(target_name: str) -> Path:
+    """runs/<target>-<date>-<time>, unused so far."""
+    stem = f"{target_name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    candidates = [runs_dir() / stem, *(runs_dir() / f"{stem}-{n}" for n in range(2, 100))]
+    return next(path for path in candidates if not path.exists())
 
 
 def engines_dir() -> Path:

@@ -5,7 +5,6 @@ driver decides nothing: killed at any moment, the next one reads the journal and
 """
 
 import socket
-import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from swarm.crew import RayCrew, get
 from swarm.journal import read_events
 from swarm.operators import try_here
 from swarm.orchestrator import Orchestrator
-from swarm.paths import runs_dir, store_dir
+from swarm.paths import new_run_dir, store_dir
 from swarm.plan import Plan, headers_sha256
 from swarm.platform import detect
 from swarm.progress import Progress
@@ -33,13 +32,6 @@ from swarm.state import RunState
 from swarm.target import Target
 
 POLL_S = 0.3
-
-
-def new_run_dir(target_name: str) -> Path:
-    """runs/<target>-<date>-<time>, unused so far."""
-    stem = f"{target_name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    candidates = [runs_dir() / stem, *(runs_dir() / f"{stem}-{n}" for n in range(2, 100))]
-    return next(path for path in candidates if not path.exists())
 
 
 def generate(target: Target, name: str, plan: Plan, run_dir: Path | None = None) -> e.RunFinished:

@@ -73,6 +73,7 @@ def verify(
     evidence: Annotated[str | None, typer.Option(metavar="DIR", help="Default: cache/evidence")] = None,
     sandbox: Annotated[Literal["auto", "none"] | None, typer.Option(help="Default: the Target's")] = None,
     checkpoint: Checkpoint = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The verdict whole, machine-readable")] = False,
 ) -> None:
     """Judge an engine by all gates.
 
@@ -96,10 +97,18 @@ def verify(
     engines.end_like_ctrl_c()
     with by_hand.laid_out(folder) as tree:
         job = by_hand.job_of(folder.name, tree, made, weights, basis, order, say)
-        show(*by_hand.about(job, made, basis))
+        if not as_json:
+            show(*by_hand.about(job, made, basis))
         say(f"judging {folder.name}, which takes some minutes")
         verdict = by_hand.judge(job, say)
-    show(by_hand.gate_table(verdict), *by_hand.told(verdict, order.evidence))
+    told = by_hand.told(verdict, order.evidence)
+    if as_json:
+        from swarm.judged import Judged
+
+        judged = Judged(verdict=verdict, told=tuple(told), evidence=str(order.evidence), seed=order.seed)
+        print(judged.model_dump_json(indent=1))
+    else:
+        show(by_hand.gate_table(verdict), *told)
     if not verdict.passed:
         raise typer.Exit(1)
 

@@ -12,7 +12,7 @@ import typer
 from ckb.errors import UserError
 from swarm import ray_environment
 from swarm.commands.prepare import say_aside
-from swarm.paths import cache_dir, found_in, resolve, runs_dir, store_dir
+from swarm.paths import cache_dir, found_in, new_run_dir, resolve, runs_dir, store_dir
 
 if TYPE_CHECKING:
     from swarm.events import RunFinished
@@ -63,7 +63,7 @@ def generate(
     from swarm import run
 
     name = target_file.stem
-    folder = run_dir or run.new_run_dir(name)
+    folder = run_dir or new_run_dir(name)
     with resumable(folder):
         finish(folder, run.generate(target, name, plan, folder))
 
@@ -114,18 +114,17 @@ def shown(path: Path) -> str:
 @app.command()
 def status(run_folder: Annotated[str | None, typer.Argument(metavar="[RUN]")] = None) -> None:
     """Show where a run stands, or list the runs."""
-    from swarm.journal import read_events
-    from swarm.state import fold
+    from swarm.journal import state_of
     from swarm.tables import candidates_table, evidence_lines, runs_table, show, summary_lines
 
     if run_folder is None:
-        runs = {path.name: fold(read_events(path)) for path in run_dirs()}
+        runs = {path.name: state_of(path) for path in run_dirs()}
         show(runs_table(runs))
         if not runs:
             print(f"note: {found_in(runs_dir(), runs)}", file=sys.stderr)
         return
     folder = find_run(run_folder)
-    state = fold(read_events(folder))
+    state = state_of(folder)
     from swarm.context import RunFiles
 
     files = RunFiles(folder)

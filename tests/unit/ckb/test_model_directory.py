@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from safetensors import SafetensorError, safe_open
 
-from ckb.checkpoint import read_checkpoint
+from ckb.checkpoint import read_checkpoint, read_config
 from ckb.gaps import GapError
 from ckb.model_config import find_model, model_facts
 from ckb.shards import CheckpointError, read_header
@@ -38,6 +38,21 @@ def test_facts_come_from_the_config_and_the_headers(tmp_path: Path) -> None:
     assert len(found.tensors) == 20
     assert (found.ignored, found.unmapped) == ((), ())
     assert found.tensors["model.norm.weight"].bytes == 16
+
+
+def test_a_config_alone_gives_the_facts_of_its_checkpoint(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "m", QWEN3 | {"torch_dtype": "float32"}, "F32")
+    whole, alone = read_checkpoint(folder, families()), read_config(folder / "config.json", families())
+    assert alone.facts == whole.facts
+    assert (alone.tensors, alone.unmapped) == ({}, ())
+    packed = tmp_path / "packed.json"
+    packed.write_text(json.dumps(CONFIG | {"quantization_config": {"quant_method": "mxfp4"}}))
+    assert (read_config(packed, families()).facts.weights, read_config(packed, families()).facts.parameters) == (
+        "mxfp4",
+        0,
+    )
+    with pytest.raises(CheckpointError, match=r"has no gone\.json"):
+        read_config(tmp_path / "gone.json", families())
 
 
 def test_qwen3_has_its_own_head_size_and_norms(tmp_path: Path) -> None:

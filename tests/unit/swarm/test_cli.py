@@ -1,6 +1,7 @@
 """The command line itself: what it imports, what it prints, how it ends."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,8 @@ def test_help_starts_without_any_heavy_import() -> None:
         "blame",
         "fetch",
         "doctor",
+        "skills",
+        "mcp",
     ):
         assert f"\n  {command} " in done.stdout
     assert "..." not in done.stdout.split("Commands:")[1], "a command's summary is longer than its line"
@@ -207,6 +210,32 @@ def test_knowledge_is_found_by_words(capsys: pytest.CaptureFixture[str]) -> None
     ):
         assert main(["ckb", "find", *arguments]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_the_knowledge_base_is_exported_as_skills_of_one_version(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["skills", "export"]) == 2
+    assert "enginesmith: " in capsys.readouterr().err, "there is no store yet"
+    assert main(["ckb", "build"]) == 0
+    Store(home / "store").append({"experience": [experience("e1")]}, message="m", by="t")
+    capsys.readouterr()
+    for options, version in (
+        ([], "version 2"),
+        (["--at", "1"], "version 1"),
+        (["--seed"], "the seed of release "),
+    ):
+        folder = home / f"skills-{len(options)}"
+        assert main(["skills", "export", str(folder), *options]) == 0
+        assert capsys.readouterr().out.startswith(f"7 skills of {version}")
+        assert version in (folder / "enginesmith-check" / "references" / "tests.md").read_text().splitlines()[-1]
+        shutil.rmtree(folder)
+    assert main(["skills", "export", "out", "--seed", "--at", "1"]) == 2
+    assert "leave one out" in capsys.readouterr().err
+    (home / "out").mkdir()
+    (home / "out" / "notes.txt").write_text("mine")
+    assert main(["skills", "export", "out"]) == 2
+    assert "out holds notes.txt, which is none of the " in capsys.readouterr().err
 
 
 def test_fingerprints_of_a_release_are_merged_into_a_table(
