@@ -99,14 +99,15 @@ def test_the_largest_of_few_errors_is_chance_and_that_of_all_is_not() -> None:
 
 def test_acceptance_lengths_grow_up_to_what_level_and_target_allow() -> None:
     facts = tiny.facts()
-    lengths = Plan(Path(), facts, which="screen", seed=0).lengths
+    lengths = Plan(Path(), facts, which="full", seed=0).lengths
     longest_prompt = tiny.MAX_CONTEXT - facts.workload.max_new
     assert (lengths[0], lengths[-2:], len(lengths)) == (3, [tiny.MAX_CONTEXT - 64, longest_prompt], 9)
-    assert Plan(Path(), facts, which="screen", seed=0).count([0] * longest_prompt) == facts.workload.max_new
+    assert Plan(Path(), facts, which="full", seed=0).count([0] * longest_prompt) == facts.workload.max_new
+    assert Plan(Path(), facts, which="screen", seed=0).lengths[-1] == tiny.MAX_CONTEXT - 32
     long = facts.workload.model_copy(update={"max_prompt": 8000, "max_new": 192})
     model = facts.model.model_copy(update={"max_positions": 4096})
     wide = facts.model_copy(update={"workload": long, "model": model})
-    assert Plan(Path(), wide, which="screen", seed=0).lengths[-1] == 1024 - 64
+    assert Plan(Path(), wide, which="screen", seed=0).lengths[-1] == 1024 - 32
     assert Plan(Path(), wide, which="full", seed=0).lengths[-1] == 4096 - 64
 
 
