@@ -62,7 +62,9 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("contracts")
 
 
-@pytest.mark.parametrize("context", [(16, 16), (40, 3)], ids=["32", "43"])
+@pytest.mark.parametrize(
+    "context", [pytest.param((16, 16), id="32", marks=pytest.mark.slow), pytest.param((40, 3), id="43")]
+)
 def test_every_gate_fits_a_target_of_a_short_context(work: Path, context: tuple[int, int]) -> None:
     """Of which the whole acceptance is asked: no gate may want more room than its Target has."""
     target = facts("llama", compiler=None, max_prompt=context[0], max_new=context[1])

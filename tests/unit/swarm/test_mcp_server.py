@@ -348,6 +348,7 @@ def commands_at_work() -> list[str]:
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_engine_written_by_hand_is_judged_with_the_least_manifest(home: Path) -> None:
     """The manifest is the one that the exported skills tell a coding agent to write. The engine is right as far as it
     goes, and its cache lacks a method."""
