@@ -1,6 +1,5 @@
 """Whose answers a stored answer of Hugging Face is."""
 
-import os
 from pathlib import Path
 
 import psutil
@@ -54,10 +53,13 @@ def test_what_goes_wrong_while_it_loads_is_told_to_whoever_asks_and_then_tried_a
 
 def test_one_that_nobody_asked_is_closed_while_it_loads(tmp_path: Path) -> None:
     checkpoint = tiny.write_checkpoint(tmp_path / "model", "llama")
+    before = children()  # of earlier tests in this process: multiprocessing keeps a tracker to its end
     with Reference(tmp_path / "cache", checkpoint, tiny.facts()) as reference:
         reference.start()
-    assert not children(os.getpid())
+        assert children() - before
+    assert not children() - before
 
 
-def children(pid: int) -> list[psutil.Process]:
-    return [child for child in psutil.Process(pid).children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+def children() -> set[psutil.Process]:
+    below = psutil.Process().children(recursive=True)
+    return {child for child in below if child.status() != psutil.STATUS_ZOMBIE}
