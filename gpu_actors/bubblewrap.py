@@ -37,6 +37,43 @@ def command(
     return [*argv, "--chdir", str(folder)]
 
 
+NETWORK = ("/etc/resolv.conf", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki",
+           "/etc/ca-certificates", "/etc/passwd", "/etc/group")  # fmt: skip
+"""What a program needs to reach a server by its name and to believe it."""
+AGENT_SPACES = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+
+
+def agent(program: str, own: Path, *, read: Sequence[Path], write: Sequence[Path], hide: Sequence[Path]) -> list[str]:
+    """The same for a coding agent, whose program is `own`: with the network of the machine, and with frameworks, and
+    what is to be hidden, covered where they lie in what it is shown."""
+    argv = [program, *AGENT_SPACES, "--die-with-parent", "--cap-drop", "ALL"]
+    if not is_root():
+        argv += ["--unshare-user", "--uid", str(os.getuid()), "--gid", str(os.getgid())]
+    argv += ["--tmpfs", "/tmp", "--dev", "/dev", "--proc", "/proc"]
+    roots = [*map(Path, readable.SYSTEM), *program_roots(own), *read]
+    shown: list[Path] = []
+    for name in sorted({*roots, *map(Path, NETWORK)}, key=lambda path: (len(path.parts), path)):
+        argv += _mount(name, shown)
+    for path in readable.hidden(roots):
+        argv += ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
+    for path in hide:
+        argv += ["--tmpfs", str(path)] if any(path.is_relative_to(folder) for folder in shown) else []
+    for path in dict.fromkeys(write):
+        argv += ["--bind", str(path), str(path)]
+    return argv
+
+
+def program_roots(own: Path) -> list[Path]:
+    """The folders that a program and what it links to are installed in: PREFIX of PREFIX/bin/NAME, or the folder that
+    it lies in where that would be somebody's whole home."""
+    found = []
+    for place in (own, own.resolve()):
+        prefix = place.parent.parent if place.parent.name == "bin" else place.parent
+        too_wide = prefix == Path("/") or Path.home().is_relative_to(prefix)
+        found.append(place.parent if too_wide else prefix)
+    return found
+
+
 def _mount(name: Path, shown: list[Path]) -> Iterable[str]:
     """Shows a path under its own name and, if it leads through links, under the name that they lead to. `shown`: what
     is already there, which grows."""

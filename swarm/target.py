@@ -17,7 +17,9 @@ from ckb.frameworks import FRAMEWORKS, OPERATOR_LIBRARIES
 from roles.settings import (
     AuthorConfig,
     AuthorKey,
+    CliSettings,
     ComposerSettings,
+    EnsembleSettings,
     LitellmSettings,
     ReplaySettings,
     only_the_composer,
@@ -251,7 +253,9 @@ def parse_target(data: Any, where: str) -> Target:
 
 
 AUTHORS: dict[int | str, type[Frozen]] = {
+    "cli": CliSettings,
     "composer": ComposerSettings,
+    "ensemble": EnsembleSettings,
     "litellm": LitellmSettings,
     "replay": ReplaySettings,
 }
@@ -260,7 +264,7 @@ AUTHORS: dict[int | str, type[Frozen]] = {
 
 def fault_line(fault: ErrorDetails) -> str:
     """`section.key: what is wrong, and what stands there`."""
-    author = next((AUTHORS[name] for name in fault["loc"] if name in AUTHORS), None)
+    author = next((AUTHORS[name] for name in reversed(fault["loc"]) if name in AUTHORS), None)  # of a member its own
     *above, last = [name for name in fault["loc"] if name not in AUTHORS] or [""]
     place = ".".join(map(str, [*above, last]))
     if fault["type"] == "extra_forbidden":

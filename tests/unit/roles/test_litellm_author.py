@@ -101,7 +101,7 @@ def test_a_good_answer_is_typed_and_costs_what_the_settings_say(desk: Desk) -> N
     assert 0 < usage.seconds < 60
     [request] = desk.provider.requests
     assert [m["role"] for m in request["messages"]] == ["system", "user"]
-    assert request["tools"][0]["function"]["name"] == "answer"
+    assert request["tools"][-1]["function"]["name"] == "answer"
     assert (request["model"], request["max_tokens"], request["temperature"]) == ("stub", 16_384, 0.7)
 
 
@@ -120,7 +120,7 @@ def test_plain_json_answers_where_a_model_has_no_tools(desk: Desk, content: str)
         (Says('{"findings": 3}'), "findings: Input should be a valid array"),
         (Says('{"findings": [], "passed": true}'), "passed: Extra inputs are not permitted"),
         (Says(calls=(("answer", '{"findings": ['),)), "the JSON: Invalid JSON"),
-        (Says(calls=(("approve", "{}"),)), "call `answer` once, not approve"),
+        (Says(calls=(("approve", "{}"),)), "there is no such tool; there are list_files, read_file, answer"),
         (Says('{"findings": [', finish="length", completion_tokens=16_384), "cut off after 16384 tokens"),
         (
             Says('{"findings": [{"contract": "x", "file": "kernels.py", "line": 1, "expected": "", "found": ""}]}'),
@@ -284,7 +284,7 @@ def write(path: str, text: str) -> tuple[str, str]:
         ([write("kernels/../kernels.py", "x")], "is none of the engine's files"),
         ([("write_file", '{"path": "kernels.py", "text": "x')], "the JSON: Invalid JSON"),
         ([("write_file", '{"path": "kernels.py"}')], "text: Field required"),
-        ([("run_tests", "{}")], "there is no such tool; there are write_file, edit_file, submit, report_gap"),
+        ([("run_tests", "{}")], "there are list_files, read_file, write_file, edit_file, submit, report_gap"),
         ([call("edit_file", path="cache.py", old="a", new="b")], "the tree has no 'cache.py'; it has kernels.py"),
         ([call("edit_file", path="kernels.py", old="x", new="y")], "`old` occurs 2 times"),
         ([SUBMIT], "no file differs from the tree that you were given"),
@@ -448,7 +448,7 @@ def test_a_check_says_model_cost_latency_and_how_the_model_answers(desk: Desk) -
     desk.provider.play(Says('{"word": "ready", "sum": 41}'))
     assert check_author(desk.settings(), desk.gateway).answer == "as plain JSON, but says 19 + 23 = 41"
     desk.provider.play(Says("Ready when you are."))
-    assert "this model can't answer for a role" in check_author(desk.settings(), desk.gateway).answer
+    assert "it can't answer for a role" in check_author(desk.settings(), desk.gateway).answer
     desk.provider.play(Fails(500), Fails(500))
     with pytest.raises(AuthorError, match="no answer in 1 attempts"):
         check_author(desk.settings(), desk.gateway)

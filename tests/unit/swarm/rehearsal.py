@@ -19,6 +19,7 @@ from gpu_actors.jobs import EngineJob, EvidenceFile, GateResult, Shortage, Verdi
 from roles.author import Answer, AnyBrief, NoAnswer, Usage
 from roles.authors.composer import Composer
 from roles.briefs import ImplementerAnswer, ImplementerBrief
+from roles.settings import SingleAuthor
 from swarm import events as e
 from swarm.context import Context, RunFiles
 from swarm.orchestrator import Orchestrator
@@ -54,7 +55,7 @@ class Rehearsal:
         self._lock = threading.Lock()  # CPython 3.11 parses source in one thread at a time; role workers are processes
         self._consolidator = Consolidator(store)
 
-    def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]:
+    def answer(self, brief: AnyBrief, author: SingleAuthor) -> tuple[Answer, Usage]:
         if self._failing and isinstance(brief, ImplementerBrief) and not brief.change:
             if brief.seed == 1:
                 raise NoAnswer("it broke the format 3 times", Usage(author="litellm"))
