@@ -7,7 +7,7 @@ second stage takes an unused user id.
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from gpu_actors import readable
@@ -50,11 +50,12 @@ def agent(program: str, own: Path, *, read: Sequence[Path], write: Sequence[Path
     if not is_root():
         argv += ["--unshare-user", "--uid", str(os.getuid()), "--gid", str(os.getgid())]
     argv += ["--tmpfs", "/tmp", "--dev", "/dev", "--proc", "/proc"]
-    roots = [*map(Path, readable.SYSTEM), *program_roots(own), *read]
+    system = [Path(name) for name in readable.SYSTEM]
+    roots = [*system, *program_roots(own), *read]
     shown: list[Path] = []
     for name in sorted({*roots, *map(Path, NETWORK)}, key=lambda path: (len(path.parts), path)):
         argv += _mount(name, shown)
-    for path in readable.hidden(roots):
+    for path in dict.fromkeys((*readable.hidden(system), *hidden_by_name(roots[len(system) :]))):
         argv += ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
     for path in hide:
         argv += ["--tmpfs", str(path)] if any(path.is_relative_to(folder) for folder in shown) else []
@@ -63,15 +64,27 @@ def agent(program: str, own: Path, *, read: Sequence[Path], write: Sequence[Path
     return argv
 
 
+def hidden_by_name(roots: Iterable[Path]) -> Iterator[Path]:
+    """What may not be read below some roots, under each name that it is shown by: a root that is a link is shown under
+    its own name too."""
+    for root in roots:
+        real = root.resolve()
+        for path in readable.hidden([root]):
+            yield from dict.fromkeys((path, root / path.relative_to(real)))
+
+
 def program_roots(own: Path) -> list[Path]:
-    """The folders that a program and what it links to are installed in: PREFIX of PREFIX/bin/NAME, or the folder that
-    it lies in where that would be somebody's whole home."""
-    found = []
-    for place in (own, own.resolve()):
-        prefix = place.parent.parent if place.parent.name == "bin" else place.parent
-        too_wide = prefix == Path("/") or Path.home().is_relative_to(prefix)
-        found.append(place.parent if too_wide else prefix)
-    return found
+    """Where a program and what it links to are installed: PREFIX of PREFIX/bin/NAME, else the folder that it lies in,
+    else the file alone. No folder that holds somebody's home is shown for the sake of a program."""
+    return [_installation(place) for place in (own, own.resolve())]
+
+
+def _installation(program: Path) -> Path:
+    folder = program.parent
+    for place in (folder.parent, folder) if folder.name == "bin" else (folder,):
+        if not Path.home().is_relative_to(place):
+            return place
+    return program
 
 
 def _mount(name: Path, shown: list[Path]) -> Iterable[str]:

@@ -44,11 +44,11 @@ def chance(name: str, history: Sequence[Outcome], draw: random.Random) -> float:
 
 
 def prices(names: Sequence[str], history: Sequence[Outcome]) -> dict[str, float]:
-    """Expected cost of a piece of work by member, relative to the average of all. A member of unknown cost counts as
+    """Expected cost of a piece of work by member, relative to the average of the members. One of unknown cost counts as
     average, and so does everyone as long as nothing was paid."""
     paid = {name: [o.usd for o in history if o.member == name and o.usd is not None] for name in names}
-    known = [usd for costs in paid.values() for usd in costs]
-    average = sum(known) / len(known) if known else 0.0
+    means = [sum(costs) / len(costs) for costs in paid.values() if costs]
+    average = sum(means) / len(means) if means else 0.0
     if average == 0:
         return dict.fromkeys(names, 1.0)
     # the average counts once for each member, as if it had been paid: one dear answer says little of the next

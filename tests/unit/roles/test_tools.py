@@ -11,6 +11,7 @@ from roles.author import Answer, AnyBrief, NoAnswer, Usage
 from roles.authors.conversation import LONGEST_USELESS
 from roles.authors.litellm_author import MOST_FAULTS, LitellmAuthor
 from roles.budget import Unlimited
+from roles.completion import CompletionReply, Message
 from roles.desk import Desk, Means
 from roles.settings import LitellmSettings
 from roles.table import ROLES
@@ -116,7 +117,6 @@ def test_paths_outside_of_the_write_scope_are_refused_and_recorded(tmp_path: Pat
 
 def test_a_file_that_a_plain_answer_may_not_write_does_not_stay_in_the_tree() -> None:
     desk = Desk(WORKING, Means())
-    from roles.completion import CompletionReply, Message
 
     def plain(content: str) -> CompletionReply:
         said = Message(role="assistant", content=content)

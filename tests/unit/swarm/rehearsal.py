@@ -135,7 +135,7 @@ class Rehearsal:
         return self._consolidator.consolidate(lessons)
 
 
-def target(home: Path, **budget: float) -> Target:
+def target(home: Path, authors: dict[str, object] | None = None, **budget: float) -> Target:
     (home / "models").mkdir()
     write_checkpoint(home / "models" / "tiny")
     return parse_target(
@@ -144,14 +144,15 @@ def target(home: Path, **budget: float) -> Target:
             "workload": {"prompt_tokens": [4], "new_tokens": [8]},
             "search": {"parallel": 3, "rounds": 2},
             "budget": budget,
+            "authors": authors or {"default": "composer"},
         },
         "t.yaml",
     )
 
 
-def prepare(home: Path, **budget: float) -> RunFiles:
+def prepare(home: Path, authors: dict[str, object] | None = None, **budget: float) -> RunFiles:
     """A run that is planned and not started. ENGINESMITH_HOME is `home`."""
-    asked = target(home, **budget)
+    asked = target(home, authors, **budget)
     files = RunFiles(home / "runs" / "rehearsal")
     files.write("tiny", asked, make_plan(asked, ensure_store(home / "store"), PLATFORM, measure))
     return files
