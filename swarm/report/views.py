@@ -70,6 +70,8 @@ class RoleCost:
     """Answers whose author didn't tell what they cost."""
     outside: tuple[str, ...]
     """Paths that it wrote or wanted to write and may not."""
+    isolation: str
+    """How the commands that answered for it were confined; empty where none did."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,7 @@ def role_costs(state: RunState) -> tuple[RoleCost, ...]:
             usd=total([u.usd for u in usages if u.usd is not None]),
             unpriced=sum(u.usd is None for u in usages),
             outside=tuple(dict.fromkeys(path for u in usages for path in u.outside)),
+            isolation="; or ".join(sorted({u.isolation for u in usages if u.isolation})),
         )
         for role, usages in calls.items()
     ]

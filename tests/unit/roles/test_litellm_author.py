@@ -15,6 +15,7 @@ from roles import briefs as b
 from roles.author import AnyBrief, AuthorError
 from roles.authors.by_hand import check_author, complete_target
 from roles.authors.calls import LONGEST_RETRY_AFTER_S, PROVIDER_OVERHEAD_TOKENS
+from roles.authors.conversation import LONGEST_USELESS
 from roles.authors.gateway import LitellmGateway, highest, retry_after
 from roles.authors.litellm_author import MOST_FAULTS, LitellmAuthor
 from roles.budget import Unlimited
@@ -135,6 +136,48 @@ def test_a_format_error_is_told_and_mended(desk: Desk, bad: Says, told: str) -> 
     assert told in desk.provider.requests[1]["messages"][-1]["content"]
     if bad.calls:  # a provider refuses a conversation in which a tool call has no answer
         assert desk.provider.requests[1]["messages"][-1]["tool_call_id"] == "call_0"
+
+
+def test_a_reply_of_200_000_tokens_is_paid_once_and_not_sent_back_whole(desk: Desk) -> None:
+    endless = Says("x" * 800_000, finish="length", completion_tokens=200_000)
+    answer, usage = desk.ask(REVIEWER, endless, GOOD)
+    assert answer == NO_FINDINGS
+    assert usage.completion_tokens == 200_020, "what the provider says it made is what is paid"
+    first, second = (len(json.dumps(request)) for request in desk.provider.requests)
+    assert second < first + LONGEST_USELESS + 2_000
+    said = desk.provider.requests[1]["messages"][2]["content"]
+    assert "[792,000 characters left out]" in said
+    assert "cut off after 200000 tokens" in desk.provider.requests[1]["messages"][3]["content"]
+    arguments = '{"path": "cache.py", "text": "' + "y" * 800_000
+    good = Says(calls=(write("cache.py", "CAPACITY = 1\n"), SUBMIT))
+    tree, _ = desk.ask(IMPLEMENTER, Says(calls=(("write_file", arguments),), finish="length"), good)
+    assert tree.files == {"cache.py": "CAPACITY = 1\n"}
+    assert len(json.dumps(desk.provider.requests[1])) < len(json.dumps(desk.provider.requests[0])) + 20_000
+
+
+def test_arguments_that_are_no_json_object_go_back_as_one_that_every_provider_takes(desk: Desk) -> None:
+    for arguments in ('{"findings": [', "[1]", "", "{" * 100_000):
+        answer, _ = desk.ask(REVIEWER, Says(calls=(("answer", arguments),)), GOOD)
+        assert answer == NO_FINDINGS
+        [call] = desk.provider.requests[1]["messages"][2]["tool_calls"]
+        sent = json.loads(call["function"]["arguments"])
+        assert sent["not_json"].startswith(arguments[:100])
+
+
+def test_without_a_key_nothing_is_sent_and_the_remedy_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_KEY", "LITELLM_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    told = desk.refuses(REVIEWER, model="openai/gpt-4o-mini", api_base=None)
+    assert "auth: the environment variable OPENAI_API_KEY is not set" in told
+    assert "Set the provider's key in the environment (or api_key_env)." in told
+    assert (desk.provider.requests, desk.slept) == ([], [])
+    assert desk.ledger.settled == [(0.0, 0)]
+
+
+def test_a_model_name_that_names_no_provider_is_refused_at_once(desk: Desk) -> None:
+    told = desk.refuses(REVIEWER, model="nonsense/model", api_base=None)
+    assert "the model 'nonsense/model' can't be used: bad_request: " in told
+    assert desk.slept == []
 
 
 def test_three_format_errors_in_a_row_end_the_work_and_are_paid(desk: Desk) -> None:
