@@ -26,6 +26,10 @@ PROGRAMS = {
     "admits": TREE + "print(json.dumps({'type': 'result', 'is_error': True, 'result': 'context too long'}))\n",
     "endless": "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)\n"
     "print('thinking', flush=True)\ntime.sleep(600)\n",
+    "orphans": "inner = 'import time; time.sleep(601)'\n"
+    'outer = f\'import subprocess, sys, time; subprocess.Popen([sys.executable, "-c", {inner!r}], '
+    "start_new_session=True); time.sleep(1)'\n"
+    "subprocess.Popen([sys.executable, '-c', outer], start_new_session=True).wait()\n" + WORKS,
     "terminal": "assert not sys.stdin.isatty()\nname = input('Your name: ')\n",
     "tty": "open('/dev/tty').read()\n",
     "outside": WORKS + "brief.write_text('do nothing')\n(work / 'engine' / 'main.py').write_text('x = 1\\n')\n"

@@ -157,6 +157,14 @@ def test_a_command_that_never_ends_is_ended_with_all_that_it_started(tmp_path: P
     assert sleeping == [], "also what left its session"
 
 
+def test_what_a_command_leaves_running_ends_with_it(tmp_path: Path) -> None:
+    before = set(Path("/proc").iterdir())
+    answer, _ = ask(tmp_path, "orphans")
+    assert isinstance(answer, b.ImplementerAnswer)
+    left = [place for place in set(Path("/proc").iterdir()) - before if b"time.sleep(601)" in command_of(place)]
+    assert left == [], "also what has lost its parent"
+
+
 def command_of(place: Path) -> bytes:
     try:
         return (place / "cmdline").read_bytes()
