@@ -60,14 +60,7 @@ def run(
 ) -> Ended:
     """`hide`: folders that are covered, whatever shows them. Raises UserError for a program that isn't there, and where
     nothing can confine it."""
-    program = shutil.which(argv[0])
-    if program is None:
-        raise UserError(f"the command {argv[0]!r} is not there: it is no file, and not on the PATH of this process")
-    if mode == "auto" and not layers.bubblewrap():
-        raise UserError(
-            f"nothing here can confine {argv[0]!r}: install bubblewrap (bwrap), or set `sandbox: none`, with which it "
-            "may read and write what you may"
-        )
+    program = program_of(argv[0], mode)
     own = Path(tempfile.mkdtemp(prefix="enginesmith-home-"))
     try:
         words = [program, *argv[1:]]
@@ -80,6 +73,19 @@ def run(
         return watched.until(deadline_s, CONFINED if mode == "auto" else UNCONFINED)
     finally:
         remove(own)
+
+
+def program_of(name: str, mode: Literal["auto", "none"]) -> str:
+    """The program of a command line. Raises UserError for one that isn't there or can't be confined."""
+    program = shutil.which(name)
+    if program is None:
+        raise UserError(f"the command {name!r} is not there: it is no file, and not on the PATH of this process")
+    if mode == "auto" and not layers.bubblewrap():
+        raise UserError(
+            f"nothing here can confine {name!r}: install bubblewrap (bwrap), or set `sandbox: none`, with which it "
+            "may read and write what you may"
+        )
+    return program
 
 
 def environment(own: Path, programs: Path, variables: Mapping[str, str]) -> dict[str, str]:

@@ -5,8 +5,12 @@ from typing import Literal
 
 from ckb.errors import UserError
 from gpu_actors import agent
+from roles.authors.cli.author import variables_of
+from roles.authors.cli.presets import argv_of
 from roles.authors.cli.shell import Command, Finished
+from roles.settings import CliSettings, singles
 from swarm.paths import cache_dir, home, resolve, runs_dir
+from swarm.target import Target
 
 
 class ConfinedShell:
@@ -28,6 +32,17 @@ class ConfinedShell:
             hide=[folder.resolve() for folder in (runs_dir(), cache_dir()) if folder.exists()],
         )
         return Finished(ended.status, ended.output, ended.errors, ended.reason, ended.isolation)
+
+
+def need_commands(target: Target) -> None:
+    """Raises UserError for a command that could not answer, before a run is begun with it."""
+    for author in singles(target.authors.values()):
+        if isinstance(author, CliSettings):
+            agent.program_of(argv_of(author, Path(), Path())[0], target.sandbox)
+            variables_of(author)
+            for names, where in ((author.read, "read"), (author.write, "write")):
+                for name in names:
+                    folder_of(name, where)
 
 
 def named(command: Command) -> tuple[tuple[tuple[str, ...], str], ...]:

@@ -13,7 +13,8 @@ from ckb.errors import UserError
 from gpu_actors import bubblewrap, layers
 from gpu_actors.bubblewrap import program_roots
 from roles.authors.cli.shell import Command, Finished
-from swarm.shell import ConfinedShell
+from swarm.shell import ConfinedShell, need_commands
+from swarm.target import parse_target
 
 needs_bubblewrap = pytest.mark.skipif(not layers.bubblewrap(), reason="bubblewrap is not there or does not work here")
 LOOKS = """
@@ -143,3 +144,18 @@ def test_without_bubblewrap_nothing_runs_unless_the_target_says_so(
     folder = tmp_path / "work"
     command = Command((sys.executable, "-c", "print(1)"), folder, 60)
     assert ConfinedShell("none").run(command).output == "1\n"
+
+
+def test_a_run_is_not_begun_with_a_command_that_could_not_answer(home: Path) -> None:
+    def need(sandbox: str = "none", **fields: object) -> None:
+        cli = {"kind": "cli", "command": f"{sys.executable} {{prompt_file}}", "most_usd": 0, **fields}
+        authors = {"judge": {"kind": "ensemble", "members": [{"kind": "composer"}, cli]}}
+        need_commands(parse_target({"model": {"path": "m"}, "authors": authors, "sandbox": sandbox}, "t.yaml"))
+
+    need()
+    with pytest.raises(UserError, match="the command 'no-such-agent' is not there"):
+        need(command="no-such-agent {prompt_file}")
+    with pytest.raises(UserError, match="the environment variable NO_SUCH_KEY"):
+        need(environment=["NO_SUCH_KEY"])
+    with pytest.raises(UserError, match="write of a cli author: nowhere is not there"):
+        need(write=["nowhere"])

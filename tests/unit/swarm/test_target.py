@@ -1,11 +1,14 @@
 """Reading a Target: defaults, every fault at once, and the text that reads back as the same Target."""
 
+import json
 from pathlib import Path
 
 import pytest
 import yaml
 
+from ckb.hashing import sha256_json
 from roles.settings import EnsembleSettings
+from swarm.context import RunFiles, asked
 from swarm.target import Target, TargetError, load_target, parse_target, target_from_text
 from swarm.target_text import render_target
 
@@ -149,3 +152,16 @@ def test_a_relative_model_path_is_below_enginesmith_home(tmp_path: Path, monkeyp
     monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
     assert Target(model={"path": "models/x"}).checkpoint == tmp_path / "models/x"  # type: ignore[arg-type]
     assert Target(model={"path": "/opt/x"}).checkpoint == Path("/opt/x")  # type: ignore[arg-type]
+
+
+def test_a_run_that_began_when_fewer_keys_were_known_asks_the_same(tmp_path: Path) -> None:
+    """Every new key of a Target changes the hash of its whole resolved form."""
+    files = RunFiles(tmp_path)
+    target = parse_target(SMALLEST, "t.yaml")
+    before = json.loads(target.model_dump_json(exclude={"budget"}))
+    del before["authors"]["default"]["weight"]
+    files.target.write_text(yaml.safe_dump({**before, "budget": {"minutes": 90}}))
+    assert files.read_target().authors == target.authors
+    assert files.asked_as_written() == sha256_json(before) != asked(files.read_target())
+    files.target.write_text(yaml.safe_dump({**before, "search": {**before["search"], "rounds": 9}}))
+    assert files.asked_as_written() != sha256_json(before)
