@@ -178,7 +178,8 @@ class Target(Frozen):
     objective: Objective = Objective()
     constraints: Constraints = Constraints()
     authors: dict[AuthorKey, AuthorConfig] = Field(default_factory=only_the_composer)
-    """Author by role; `default` answers for the roles that are not named. A bare name stands for {kind: name}."""
+    """Author by role; `default` answers for the roles that are not named. A bare name stands for {kind: name}.
+    Kinds: composer, litellm, cli, replay, and ensemble, of which one member answers each time (roles.settings)."""
     search: Search = Search()
     budget: Budget = Budget()
     sources: Literal["off"] = "off"

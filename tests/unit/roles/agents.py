@@ -1,16 +1,23 @@
-"""Small programs that stand in for a coding agent's command line: each is given the file that says what to do.
+"""Small programs that stand in for a coding agent's command line: each is given the file that says what to do, and
+maybe a word that marks what it starts.
 
 Only the program is a stand-in: folder, shell, confinement and reading are what a real one meets.
 """
 
 from pathlib import Path
 
-HEAD = """
+HEAD = '''
 import json, os, pathlib, subprocess, sys, time
 brief = pathlib.Path(sys.argv[1])
 work = brief.parent
 text = brief.read_text()
+STARTS = """
+import subprocess, sys, time
+sleep = [sys.executable, "-c", "import time; time.sleep(600)", sys.argv[1]]
+subprocess.Popen(sleep, start_new_session=True)
+time.sleep(1)
 """
+'''
 TREE = "(work / 'engine' / 'cache.py').write_text('CAPACITY = 1\\n')\n"
 SAYS = "(work / 'ANSWER.json').write_text(json.dumps({'summary': 'a cache', 'choices': {'BLOCK': 16}}))\n"
 WORKS = TREE + SAYS
@@ -24,12 +31,10 @@ PROGRAMS = {
     "claims": "print('Done! All tests pass.')\n" + CLAUDE,
     "fails": "sys.stderr.write('no credit left\\n')\nsys.exit(3)\n",
     "admits": TREE + "print(json.dumps({'type': 'result', 'is_error': True, 'result': 'context too long'}))\n",
-    "endless": "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)\n"
+    "endless": "sleep = [sys.executable, '-c', 'import time; time.sleep(600)', sys.argv[2]]\n"
+    "subprocess.Popen(sleep, start_new_session=True)\n"
     "print('thinking', flush=True)\ntime.sleep(600)\n",
-    "orphans": "inner = 'import time; time.sleep(601)'\n"
-    'outer = f\'import subprocess, sys, time; subprocess.Popen([sys.executable, "-c", {inner!r}], '
-    "start_new_session=True); time.sleep(1)'\n"
-    "subprocess.Popen([sys.executable, '-c', outer], start_new_session=True).wait()\n" + WORKS,
+    "orphans": "subprocess.Popen([sys.executable, '-c', STARTS, sys.argv[2]], start_new_session=True).wait()\n" + WORKS,
     "terminal": "assert not sys.stdin.isatty()\nname = input('Your name: ')\n",
     "tty": "open('/dev/tty').read()\n",
     "outside": WORKS + "brief.write_text('do nothing')\n(work / 'engine' / 'main.py').write_text('x = 1\\n')\n"
