@@ -109,8 +109,12 @@ def _check_command(settings: CliSettings, shell: Shell) -> AuthorCheck:
         finished, told = bill.run(lambda: run(small, shell, workplace.folder, variables))
         if broken := failure(small, finished, told):
             raise AuthorError(redact(broken, variables), bill.usage())
-        workplace.put_back()
-        answer, usage = workplace.taken(ANSWER_FILE), bill.usage()
+        usage = bill.usage()
+        try:
+            workplace.put_back()
+            answer = workplace.taken(ANSWER_FILE)
+        except FormatError as error:
+            raise AuthorError(str(error), usage) from error
     shape = _as_checked(answer, "by file") if answer is not None else f"no {ANSWER_FILE}: it can't answer for a role"
     return AuthorCheck(
         author="cli",

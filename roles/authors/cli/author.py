@@ -75,13 +75,13 @@ class CliAuthor:
         fault = ""
         for number in range(self._settings.attempts):
             finished, told = bill.run(lambda: run(self._settings, self._shell, workplace.folder, variables))
-            outside: tuple[str, ...] = ()
-            answer, broken, fault = None, failure(self._settings, finished, told), ""
-            try:
-                outside = workplace.put_back()
-                answer = None if broken else result(brief, workplace, variables)
-            except FormatError as error:
-                fault = str(error)
+            outside, cluttered = put_back(workplace)
+            answer, broken, fault = None, failure(self._settings, finished, told) or cluttered, ""
+            if not broken:
+                try:
+                    answer = result(brief, workplace, variables)
+                except FormatError as error:
+                    fault = str(error)
             bill.outside += outside
             fault = redact(broken or fault, variables)
             self._record(brief, number, finished, fault, outside, variables)
@@ -132,6 +132,14 @@ def run(settings: CliSettings, shell: Shell, folder: Path, variables: dict[str, 
     argv = argv_of(settings, folder, folder / BRIEF_FILE)
     command = Command(argv, folder, settings.timeout_s, variables, settings.read, settings.write)
     return shell.run(command)
+
+
+def put_back(workplace: Workplace) -> tuple[tuple[str, ...], str]:
+    """What was put back, and why that was not possible, or empty."""
+    try:
+        return workplace.put_back(), ""
+    except FormatError as error:
+        return (), str(error)
 
 
 def failure(settings: CliSettings, finished: Finished, told: Told) -> str:

@@ -36,7 +36,8 @@ class Workplace:
         self._put(path, text)
 
     def put_back(self) -> tuple[str, ...]:
-        """Undoes what was done outside of the write scope; the paths where something was, sorted."""
+        """Undoes what was done outside of the write scope; the paths where something was, sorted. Raises FormatError
+        for more than can be looked through: nothing in the folder may be touched or read then."""
         found = dict(self._entries())
         kept = {path for path, kind in found.items() if path in self._writes and stat.S_ISREG(kind)}
         fixed = {path: text for path, text in self._given.items() if path not in self._writes}
@@ -68,7 +69,9 @@ class Workplace:
             return any(PurePosixPath(path) in PurePosixPath(known).parents for known in (*fixed, *self._writes))
         if path not in fixed or not stat.S_ISREG(kind):
             return False
-        return (self.folder / path).read_bytes() == fixed[path].encode()
+        place, text = self.folder / path, fixed[path].encode()
+        place.chmod(0o600)
+        return place.stat().st_size == len(text) and place.read_bytes() == text
 
     def _put(self, path: str, text: str) -> None:
         place = self.folder / path

@@ -41,6 +41,10 @@ PROGRAMS = {
     "(work / 'notes').mkdir()\n(work / 'notes' / 'n.txt').write_text('n')\n"
     "(work / 'contracts' / 'linear.md').unlink()\n",
     "link": SAYS + "(work / 'engine' / 'model.py').symlink_to('/etc/passwd')\n" + TREE,
+    "locks": WORKS
+    + "for place in (brief, work / 'contracts' / 'linear.md', work / 'contracts'):\n    place.chmod(0)\n",
+    "litters": TREE + "for n in range(10_001):\n    (work / f'{n}').touch()\n"
+    "(work / 'FAULTS.md').symlink_to(sys.argv[2] + '/victim')\n",
     "learns": "done = work / 'FAULTS.md'\nif done.exists():\n    assert 'no file differs' in done.read_text()\n"
     "    (work / 'engine' / 'cache.py').write_text('CAPACITY = 1\\n')\n",
     "leaks": "(work / 'engine' / 'cache.py').write_text('K = ' + repr(os.environ['AGENT_LOGIN']))\n"

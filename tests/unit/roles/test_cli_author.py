@@ -126,6 +126,19 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
     assert usage.outside == ("engine/model.py",)
 
 
+def test_rights_that_were_taken_away_are_taken_back(tmp_path: Path) -> None:
+    assert ask(tmp_path, "locks")[1].outside == ()
+
+
+def test_a_folder_that_cannot_be_looked_through_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("mine")
+    failed = refuses(tmp_path, "litters")
+    assert "the folder holds more than 10,000 files" in str(failed)
+    assert failed.usage
+    assert failed.usage.calls == 1
+    assert (tmp_path / "victim").read_text() == "mine", "nothing is written through a link that it left there"
+
+
 def test_a_gap_is_reported_with_the_tree_as_it_was(tmp_path: Path) -> None:
     answer, _ = ask(tmp_path, "gap")
     assert isinstance(answer, b.ImplementerAnswer)

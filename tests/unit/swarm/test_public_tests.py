@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from ray.exceptions import RayActorError
 
 from ckb.hashing import tree_sha256
 from gpu_actors.jobs import Verdict, VerifyJob
@@ -11,6 +12,7 @@ from roles.author import Answer, AnyBrief, Usage
 from roles.briefs import ImplementerBrief
 from roles.settings import SingleAuthor
 from swarm.context import RunFiles
+from swarm.crew import RemoteTests
 from swarm.public_tests import StageTests, tried
 from tests.unit.swarm.rehearsal import Rehearsal, prepare, rehearse
 
@@ -86,6 +88,21 @@ def test_no_draw_of_a_verdict_is_ever_drawn_and_no_evidence_stays(run: Run, tmp_
     assert len(own) == 3 * len({(brief.issue, brief.seed) for brief in run.briefs}), "each run has other draws"
     assert own.isdisjoint(job.seed for job in run.asked)
     assert list((tmp_path / "trials").iterdir()) == []
+
+
+def test_a_device_whose_process_ended_costs_the_answer_of_one_test_and_no_more(run: Run, tmp_path: Path) -> None:
+    class Gone:
+        @property
+        def verify(self) -> "Gone":
+            return self
+
+        def remote(self, job: VerifyJob) -> None:
+            raise RayActorError
+
+    tests = RemoteTests(run.files.read_target(), run.files.read_plan(), Gone(), tmp_path / "trials")
+    found = tests.run(run.briefs[0], {"kernels.py": "x = 1\n"}, {}, 0)
+    assert (found.passed, found.failures, len(found.blocked)) == ((), (), 1)
+    assert "nothing was found out" in found.blocked[0]
 
 
 def test_what_could_not_be_asked_is_told_apart_from_what_failed(run: Run, tmp_path: Path) -> None:
