@@ -97,6 +97,11 @@ def granted(roots: Iterable[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     return tuple(read), tuple(listed)
 
 
+def hidden(roots: Iterable[Path]) -> tuple[Path, ...]:
+    """What may not be read below some roots, where whole folders are shown and the forbidden parts are covered."""
+    return tuple(path for root in _outermost(roots) for path in _hidden(root))
+
+
 def _outermost(roots: Iterable[Path]) -> list[Path]:
     """Resolved, those that exist, without those that lie in another: /lib is mostly a link to /usr/lib, and a rule for
     it would undo what was taken out below /usr."""

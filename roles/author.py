@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from pydantic import Field
+
 from ckb.errors import UserError
 from ckb.facts import Frozen
 from roles import briefs as b
@@ -24,28 +26,29 @@ AnyBrief = (
     | b.AnalystBrief
     | b.ConsolidatorBrief
 )
-ANSWERS: dict[str, type[Answer]] = {
-    "implementer": b.ImplementerAnswer,
-    "reviewer": b.ReviewerAnswer,
-    "judge": b.JudgeAnswer,
-    "evaluator": b.EvaluatorAnswer,
-    "orchestrator": b.OrchestratorAnswer,
-    "analyst": b.AnalystAnswer,
-    "consolidator": b.ConsolidatorAnswer,
-}
 
 
 class Usage(Frozen):
-    """What one call cost."""
+    """What one answer cost, and what was done for it."""
 
     author: str
     """composer, litellm, replay, cli."""
     model: str = ""
     calls: int = 1
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    usd: float = 0.0
+    prompt_tokens: int | None = 0
+    """None: the author doesn't tell, which is not the same as none."""
+    completion_tokens: int | None = 0
+    usd: float | None = 0.0
+    """None: not known."""
     seconds: float = 0.0
+    device_seconds: float = 0.0
+    """For which its tests held a device."""
+    tools: dict[str, int] = Field(default_factory=dict)
+    """Tool -> calls of it."""
+    outside: tuple[str, ...] = ()
+    """Paths that it wrote or wanted to write and its role may not: refused, or put back."""
+    isolation: str = ""
+    """How a command that worked as author was confined, in words; empty for other authors."""
 
 
 class AuthorError(UserError):

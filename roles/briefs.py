@@ -55,6 +55,10 @@ class ImplementerBrief(Brief):
     """Low-level operator libraries that the engine may import."""
     deliverable: str = ""
     """The shape that the user wants of the result (`user.deliverable`)."""
+    shares: dict[str, float] = Field(default_factory=dict)
+    """Measured share of a decode step by part, of the tree that an issue starts from; empty: not profiled."""
+    step_ms: float | None = None
+    """Of that step, by the harness's clock."""
 
 
 class Span(Frozen):
@@ -159,6 +163,8 @@ class EvaluatorBrief(Brief):
     """Roofline bound of the metric, same unit; None for a metric of the user's own, which has none."""
     shares: dict[str, float]
     """Measured share of a decode step by part (linear, attention, head, rest); sums to 1."""
+    step_ms: float | None = None
+    """Of that step, by the harness's clock; None where it wasn't profiled."""
     space: dict[str, tuple[Choice, ...]]
     """Open decisions and parameters with their values."""
     affects: dict[str, tuple[str, ...]]

@@ -1,7 +1,6 @@
-"""The knowledge base at a role's desk: one more tool, `query_knowledge`, beside those that its answer is made with."""
+"""The knowledge base at a role's desk: guides that its brief names, and the tool `query_knowledge`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from ckb.facts import Frozen
@@ -9,9 +8,9 @@ from ckb.records import Choice, Layer, Row
 from ckb.search import Hit, Query, QueryError, Table
 from roles.author import AnyBrief
 from roles.briefs import ImplementerBrief
-from roles.completion import CompletionReply, Message, Tool, ToolCall
 from roles.render import render_knowledge
-from roles.replies import Desk, FormatError, Turn, parse, tool
+from roles.replies import FormatError
+from roles.tools.offer import Offer, Offers
 
 GUIDES = 40
 """Most guides that a brief names: a line each."""
@@ -52,57 +51,26 @@ def taken(brief: AnyBrief) -> dict[str, Choice]:
     return {**brief.choices, **(brief.change if isinstance(brief, ImplementerBrief) else {})}
 
 
-QUERY = tool(
-    "query_knowledge",
-    f"Looks into the verified knowledge (at most {ROWS} rows, the best first). Changes nothing; ask before you answer.",
-    QueryKnowledge,
-)
+class Knowledge:
+    """The tool `query_knowledge`, for a role that may look things up while it works."""
 
+    def __init__(self, brief: AnyBrief, library: Library):
+        self._brief = brief
+        self._library = library
+        about = f"Looks into the verified knowledge (at most {ROWS} rows, the best first). Ask before you answer."
+        self.offers: Offers = (Offer("query_knowledge", about, QueryKnowledge, self._look_up),)
 
-@dataclass
-class LibraryDesk:
-    """A desk whose role may look things up while it works."""
-
-    desk: Desk
-    brief: AnyBrief
-    library: Library
-    tools: tuple[Tool, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.tools = (*self.desk.tools, QUERY)
-
-    def take(self, reply: CompletionReply) -> Turn:
-        """Answers the queries of a reply, and hands the rest of it to the desk below."""
-        calls = reply.message.tool_calls
-        asked = [call for call in calls if call.name == QUERY.name]
-        if not asked:
-            return self.desk.take(reply)
-        found: list[Message] = []
-        wrong: list[str] = []
-        for call in asked:
-            try:
-                text = self._look_up(call)
-            except (FormatError, QueryError) as error:
-                text = f"{QUERY.name} was refused:\n{error}"
-                wrong.append(text)
-            found.append(Message(role="tool", tool_call_id=call.id, content=text))
-        rest = tuple(call for call in calls if call.name != QUERY.name)
-        if not rest:
-            return Turn(tuple(found), fault="\n".join(wrong))
-        message = reply.message.model_copy(update={"tool_calls": rest})
-        turn = self.desk.take(reply.model_copy(update={"message": message}))
-        faults = [*wrong, turn.fault] if turn.fault else wrong
-        return Turn((*found, *turn.messages), turn.answer, "\n".join(faults))
-
-    def _look_up(self, call: ToolCall) -> str:
-        asked = parse(QueryKnowledge, call.arguments)
+    def _look_up(self, asked: QueryKnowledge) -> str:
         query = Query(
             words=asked.words,
             contract=asked.contract,
             layer=asked.layer,
             table=asked.table,
-            facts=None if asked.elsewhere else self.brief.facts,
-            choices=taken(self.brief),
+            facts=None if asked.elsewhere else self._brief.facts,
+            choices=taken(self._brief),
             limit=ROWS,
         )
-        return render_knowledge(self.library.version, self.library.find(query))
+        try:
+            return render_knowledge(self._library.version, self._library.find(query))
+        except QueryError as error:
+            raise FormatError(str(error)) from error

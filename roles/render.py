@@ -9,17 +9,19 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ckb.audit_tables import ENGINE_LIBRARIES
 from ckb.constants import constants
-from ckb.records import Row
+from ckb.records import Contract, Fragment, Row
 from ckb.search import FILING, Hit
-from roles.author import ANSWERS, AnyBrief
+from roles.author import AnyBrief
 from roles.briefs import ImplementerBrief
 from roles.checks import ENGINE_MODULES
 from roles.completion import Message
+from roles.table import ROLES
 
 PROMPTS = Path(__file__).parent / "prompts"
 
@@ -31,9 +33,9 @@ def fence(text: str, language: str = "") -> str:
     return f"{ticks}{language}\n{text.rstrip()}\n{ticks}"
 
 
-def numbered(text: str) -> str:
+def numbered(text: str, first: int = 1) -> str:
     """Each line with its number, for those who must cite it."""
-    return "\n".join(f"{number:4d}  {line}" for number, line in enumerate(text.splitlines(), 1))
+    return "\n".join(f"{number:4d}  {line}" for number, line in enumerate(text.splitlines(), first))
 
 
 def to_json(value: object) -> str:
@@ -69,20 +71,37 @@ def render_prompt(name: str, variables: Mapping[str, object], folder: Path = PRO
     return Message(role="system", content=system.strip()), Message(role="user", content=user.strip())
 
 
+def parts() -> Any:
+    """The macros that prompts are made of."""
+    return environment().globals["parts"]
+
+
+def render_contract(contract: Contract) -> str:
+    """One contract as a brief has it."""
+    return str(parts().contract(contract)).strip()
+
+
+def render_fragment(fragment: Fragment) -> str:
+    """One fragment as a brief has it."""
+    return str(parts().fragment(fragment)).strip()
+
+
 def render_knowledge(version: int, hits: Sequence[Hit]) -> str:
     """Rows of the knowledge base as a role reads them."""
     return environment().get_template("_knowledge.md").render(version=version, hits=hits).strip()
 
 
-def render(brief: AnyBrief, guides: Sequence[Row] = ()) -> tuple[Message, ...]:
-    """The first messages of a conversation about a brief. Guides are named in it, for the role to look up."""
+def render(brief: AnyBrief, guides: Sequence[Row] = (), *, folder: bool = False) -> tuple[Message, ...]:
+    """The first messages of a conversation about a brief. Guides are named in it, for the role to look up. `folder`:
+    who reads it works in a folder of files (roles.authors.cli) and has no tools of ours."""
     operators = brief.operators if isinstance(brief, ImplementerBrief) else ()
     variables = {
         "brief": brief,
+        "folder": folder,
         "guides": guides,
         "libraries": sorted({*ENGINE_LIBRARIES, *operators}),
         "modules": ENGINE_MODULES,
         "constants": "\n".join(f"{name} = {value}" for name, value in constants(brief.facts).items()),
-        "schema": ANSWERS[brief.role].model_json_schema(),
+        "schema": ROLES[brief.role].answer.model_json_schema(),
     }
-    return render_prompt(brief.role, variables)
+    return render_prompt(ROLES[brief.role].prompt, variables)

@@ -14,10 +14,11 @@ from ckb.errors import UserError
 from ckb.facts import Frozen
 from ckb.hashing import sha256_json
 from roles import briefs as b
-from roles.author import ANSWERS, Answer, AnyBrief, Author, Usage
+from roles.author import Answer, AnyBrief, Author, Usage
 from roles.briefs import RoleName
 from roles.completion import Message
 from roles.redact import redact
+from roles.table import ROLES
 
 
 class TranscriptError(UserError):
@@ -57,7 +58,7 @@ class AnswerRecord(Frozen):
     def of_its_role(cls, value: object, info: ValidationInfo) -> object:
         """Several answers may all be empty: only the role tells which one it is."""
         role = info.data.get("role")
-        return ANSWERS[role].model_validate(value) if role else value
+        return ROLES[role].answer.model_validate(value) if role else value
 
 
 class ExchangeRecord(Frozen):
@@ -71,6 +72,8 @@ class ExchangeRecord(Frozen):
     reply: Message
     fault: str = ""
     """Why (part of) the reply was of no use."""
+    outside: tuple[str, ...] = ()
+    """Paths that it wrote or wanted to write and its role may not."""
     at: float
 
 

@@ -78,6 +78,12 @@ class RunFiles:
     def read_target(self) -> Target:
         return parse_target(yaml.safe_load(self.target.read_text(encoding="utf-8")), str(self.target))
 
+    def asked_as_written(self) -> str:
+        """The hash of what the stored Target asks for, key by key: of a run that began when fewer keys were known, that
+        is what `asked` was then."""
+        data = yaml.safe_load(self.target.read_text(encoding="utf-8"))
+        return sha256_json({key: value for key, value in data.items() if key != "budget"})
+
     def read_plan(self) -> Plan:
         return Plan.model_validate_json(self.plan.read_text(encoding="utf-8"))
 

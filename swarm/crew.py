@@ -6,16 +6,17 @@ made anew and its call is made once more: no call of theirs leaves anything behi
 
 import errno
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from ckb.consolidate import Consolidation, Consolidator, Lessons
 from ckb.errors import UserError
+from ckb.records import Choice
 from ckb.search import Search
 from ckb.store import Store
 from gpu_actors.benchmark_jobs import Benchmark, BenchmarkJob, Profile
@@ -24,13 +25,25 @@ from gpu_actors.jobs import EngineJob, Verdict, VerifyJob
 from roles.author import Answer, AnyBrief, Author, Usage
 from roles.authors.factory import make_author
 from roles.authors.gateway import LitellmGateway
-from roles.briefs import RoleName
+from roles.briefs import ImplementerBrief, RoleName
 from roles.completion import CompletionReply, CompletionRequest, Price
-from roles.settings import AuthorConfig, LitellmSettings, ReplaySettings, settings_for
+from roles.desk import Means
+from roles.settings import (
+    CliSettings,
+    EnsembleSettings,
+    LitellmSettings,
+    ReplaySettings,
+    SingleAuthor,
+    settings_for,
+    singles,
+)
+from roles.tools.public_tests import PublicTests, Tried
 from roles.transcript import Transcript
 from swarm.cluster import device_options
 from swarm.paths import cache_dir, disk_full, home, store_dir
 from swarm.plan import Plan
+from swarm.public_tests import StageTests
+from swarm.shell import ConfinedShell
 from swarm.spending import Purse, Spending
 from swarm.target import Target
 
@@ -50,7 +63,7 @@ def verdicts_at_once(target: Target, plan: Plan) -> int:
 class Crew(Protocol):
     """What the orchestrator can have done."""
 
-    def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]: ...
+    def answer(self, brief: AnyBrief, author: SingleAuthor) -> tuple[Answer, Usage]: ...
     def verify(self, job: VerifyJob) -> Verdict: ...
     def benchmark(self, job: BenchmarkJob) -> Benchmark: ...
     def profile(self, job: EngineJob) -> Profile: ...
@@ -82,9 +95,20 @@ class RemotePurse:
 class RoleWorker:
     """Answers the briefs of every role that one author answers for."""
 
-    def __init__(self, author: AuthorConfig, transcripts: str, purse: RemotePurse | Purse | None, ckb_version: int):
-        """`ckb_version`: what the run is pinned to, and so all that its authors can look up."""
+    def __init__(
+        self,
+        author: SingleAuthor,
+        transcripts: str,
+        purse: RemotePurse | Purse | None,
+        ckb_version: int,
+        tests: PublicTests | None = None,
+        sandbox: Literal["auto", "none"] = "auto",
+    ):
+        """`ckb_version`: what the run is pinned to, and so all that its authors can look up. `tests`: what runs the
+        public tests. `sandbox`: how a command is confined."""
         self._config = author
+        self._tests = tests
+        self._sandbox = sandbox
         self._ckb_version = ckb_version
         self._transcripts = Path(transcripts)
         self._purse = purse
@@ -98,21 +122,40 @@ class RoleWorker:
                 budget=self._purse or Spending(0, 0),
                 transcript=Transcript(self._transcripts / f"{brief.role}.jsonl"),
                 home=home(),
-                library=self._library,
+                means=self._means,
+                shell=ConfinedShell(self._sandbox),
             )
         return self._authors[brief.role].answer(brief)
 
     @cached_property
-    def _library(self) -> Search | None:
-        """One for all roles of the worker. The other authors know nothing but their briefs."""
-        return Search(Store(store_dir()), self._ckb_version) if isinstance(self._config, LitellmSettings) else None
+    def _means(self) -> Means | None:
+        """One library for all roles of the worker. The other authors know nothing but their briefs."""
+        if not isinstance(self._config, LitellmSettings):
+            return None
+        return Means(Search(Store(store_dir()), self._ckb_version), self._tests, self._config.test_runs)
 
     def __repr__(self) -> str:
         return f"author {self._config.kind}"
 
 
-def needs_provider(target: Target) -> bool:
-    return any(isinstance(author, LitellmSettings) for author in target.authors.values())
+class RemoteTests:
+    """The public tests, on a device that is an actor."""
+
+    def __init__(self, target: Target, plan: Plan, device: Any, folder: Path):
+        self._device = device
+        self._tests = StageTests(target, plan, self, folder)
+
+    def run(
+        self, brief: ImplementerBrief, files: Mapping[str, str], choices: Mapping[str, Choice], number: int
+    ) -> Tried:
+        try:
+            return self._tests.run(brief, files, choices, number)
+        except RayActorError:  # the next worker gets the next device; this conversation goes on without
+            return Tried(passed=(), failures=(), blocked=("the device's process ended, so nothing was found out",))
+
+    def verify(self, job: VerifyJob) -> Verdict:
+        verdict: Verdict = get(self._device.verify.remote(job))
+        return verdict
 
 
 class RayCrew:
@@ -122,23 +165,26 @@ class RayCrew:
         """`now`: the file that says what is being done. `ledger`: the file of what providers were paid."""
         self._target = target
         self._at_once = verdicts_at_once(target, plan)
+        self._plan = plan
+        self._trials = transcripts.parent / "trials"
         self._ckb_version = plan.ckb_version
         self._transcripts = str(transcripts)
         self._now = now
         self._purse = None
-        if needs_provider(target):
+        kinds = {type(author) for author in singles(target.authors.values())}
+        if kinds & {LitellmSettings, CliSettings}:
             provider = ray.remote(num_cpus=0, max_concurrency=64)(ProviderProcess)
             limits = target.budget
-            self._purse = RemotePurse(provider.remote(limits.usd, limits.tokens, str(ledger)))
+            models = LitellmSettings in kinds
+            self._purse = RemotePurse(provider.remote(limits.usd, limits.tokens, str(ledger), models))
         self._lock = threading.Lock()
-        self._free: dict[AuthorConfig, list[Any]] = {}
+        self._free: dict[SingleAuthor, list[Any]] = {}
         """Role workers that wait for a brief."""
-        self._replaying: dict[AuthorConfig, Any] = {}
+        self._replaying: dict[SingleAuthor, Any] = {}
         self._device = self._make_device()
 
-    def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]:
-        """One brief, answered by a free worker of its role's author."""
-        author = settings_for(self._target.authors, brief.role)
+    def answer(self, brief: AnyBrief, author: SingleAuthor) -> tuple[Answer, Usage]:
+        """One brief, answered by a free worker of an author."""
         worker = self._take(author)
         try:
             answered: tuple[Answer, Usage] = get(worker.answer.remote(brief))
@@ -185,7 +231,7 @@ class RayCrew:
         accelerator = self._target.hardware.accelerator
         return ray.remote(**options)(Device).remote(accelerator, str(cache_dir()), now=self._now)
 
-    def _take(self, author: AuthorConfig) -> Any:
+    def _take(self, author: SingleAuthor) -> Any:
         """A free worker of one author, or a new one: there are as many as have been needed at once. A replay has a
         single one, which is never ended: it knows which of the recorded answers it has given."""
         with self._lock:
@@ -196,13 +242,18 @@ class RayCrew:
             free = self._free.setdefault(author, [])
             return free.pop() if free else self._make_worker(author)
 
-    def _make_worker(self, author: AuthorConfig) -> Any:
-        return ray.remote(num_cpus=0)(RoleWorker).remote(author, self._transcripts, self._purse, self._ckb_version)
+    def _make_worker(self, author: SingleAuthor) -> Any:
+        tests = None
+        if isinstance(author, LitellmSettings) and author.test_runs:
+            tests = RemoteTests(self._target, self._plan, self._device, self._trials)
+        return ray.remote(num_cpus=0)(RoleWorker).remote(
+            author, self._transcripts, self._purse, self._ckb_version, tests, self._target.sandbox
+        )
 
     def _start_one(self) -> None:
         """A worker of the default author, which starts beside what comes next."""
         author = settings_for(self._target.authors, "judge")
-        if isinstance(author, ReplaySettings):
+        if isinstance(author, ReplaySettings | EnsembleSettings):
             return
         with self._lock:
             self._free.setdefault(author, []).append(self._make_worker(author))
@@ -218,10 +269,10 @@ class RayCrew:
 
 
 class ProviderProcess(Purse):
-    """The process that imports litellm."""
+    """The process that keeps the money, and imports litellm where a model is called."""
 
-    def __init__(self, usd: float, tokens: int, ledger: str):
-        super().__init__(LitellmGateway(), usd, tokens, Path(ledger))
+    def __init__(self, usd: float, tokens: int, ledger: str, models: bool):
+        super().__init__(LitellmGateway() if models else None, usd, tokens, Path(ledger))
 
 
 def get(reference: Any) -> Any:

@@ -200,11 +200,14 @@ class RoleCalled(Event):
     usage: Usage
     issue: str | None = None
     candidate: str | None = None
+    member: str = ""
+    """Which member of the role's ensemble was asked; empty where one author answers for the role."""
 
 
 class DeviceUsed(Event):
     kind: Literal["device_used"] = "device_used"
-    what: Literal["verify", "benchmark", "profile"]
+    what: Literal["verify", "benchmark", "profile", "tests"]
+    """tests: an author's own runs of its stage's public tests."""
     seconds: float
     candidate: str | None = None
 

@@ -26,6 +26,7 @@ from swarm import events as e
 from swarm.accepted import asked
 from swarm.context import Context
 from swarm.crew import Crew
+from swarm.ensemble import author_of
 from swarm.novelty import repetition
 from swarm.state import Candidate
 from swarm.user_inputs import absolute_command
@@ -199,25 +200,32 @@ class InnerLoop:
     def ask(self, brief: AnyBrief, kind: type[A], issue: str | None, candidate: str | None) -> tuple[A, Usage]:
         """One call of a role, checked against the budget before and written to the journal after."""
         self.context.ledger.check()
+        target = self.context.target
+        author, member = author_of(target.authors, self.context.state, brief.role, target.search.seed, issue, candidate)
         try:
-            answer, usage = self.crew.answer(brief)
+            answer, usage = self.crew.answer(brief, author)
         except AuthorError as error:  # what a conversation cost is spent, whether or not it led to an answer
             if error.usage:
-                self._spent(brief, error.usage, issue, candidate)
+                self._spent(brief, error.usage, issue, candidate, member)
             raise
-        self._spent(brief, usage, issue, candidate)
+        self._spent(brief, usage, issue, candidate, member)
         if not isinstance(answer, kind):
             raise AuthorError(f"the {brief.role} answered with {type(answer).__name__} instead of {kind.__name__}")
         return answer, usage
 
-    def _spent(self, brief: AnyBrief, usage: Usage, issue: str | None, candidate: str | None) -> None:
-        self.context.journal.append(e.RoleCalled(role=brief.role, usage=usage, issue=issue, candidate=candidate))
+    def _spent(self, brief: AnyBrief, usage: Usage, issue: str | None, candidate: str | None, member: str) -> None:
+        called = e.RoleCalled(role=brief.role, usage=usage, issue=issue, candidate=candidate, member=member)
+        self.context.journal.append(called)
+        if usage.device_seconds:
+            used = e.DeviceUsed(what="tests", seconds=usage.device_seconds, candidate=candidate)
+            self.context.journal.append(used)
 
     def _implement(self, issue: e.Issue, name: str, index: int, attempt: int, evidence: tuple[Evidence, ...]) -> None:
         context = self.context
         contracts = context.contracts(stages_of(issue))
         context.note(f"{name}: implementer at work on {issue.title}")
         last = context.state.candidates.get(name)
+        profile = context.state.profile_of(issue.base)
         brief = ImplementerBrief(
             run=context.files.root.name,
             facts=context.facts,
@@ -235,6 +243,8 @@ class InnerLoop:
             instructions=context.target.user.instructions or "",
             deliverable=context.target.user.deliverable or "",
             operators=context.target.operators,
+            shares=profile.shares if profile else {},
+            step_ms=profile.step_ms if profile and not profile.failure else None,
         )
         try:
             answer, usage = self.ask(brief, ImplementerAnswer, issue.id, name)

@@ -94,14 +94,16 @@ class OuterLoop:
             self.context.journal.append(e.DeviceUsed(what="profile", seconds=profile.device_seconds))
             self.context.journal.append(e.ProfileMade(tree=incumbent.tree, profile=profile))
         plan, state = self.context.plan, self.context.state
+        profile = state.profiles[incumbent.tree]
         brief = EvaluatorBrief(
             run=self.context.files.root.name,
             facts=self.context.facts,
             choices=self.context.choices,
             metric=plan.metric,
-            current=self._current(state.profiles[incumbent.tree]),
+            current=self._current(profile),
             bound=plan.bound,
-            shares=state.profiles[incumbent.tree].shares,
+            shares=profile.shares,
+            step_ms=None if profile.failure else profile.step_ms,
             space=plan.space,
             affects=plan.affects,
             tried=tuple(state.tried),

@@ -28,6 +28,7 @@ from swarm.plan import Plan, headers_sha256
 from swarm.platform import detect
 from swarm.progress import Progress
 from swarm.report import write_report
+from swarm.shell import need_commands
 from swarm.state import RunState
 from swarm.target import Target
 
@@ -36,6 +37,7 @@ POLL_S = 0.3
 
 def generate(target: Target, name: str, plan: Plan, run_dir: Path | None = None) -> e.RunFinished:
     """A new run of a Target whose plan has been made. Raises UserError for what the user must mend."""
+    need_commands(target)
     files = RunFiles((run_dir or new_run_dir(name)).absolute())
     files.write(name, target, plan)
     return drive(files)
@@ -45,6 +47,7 @@ def resume(run_dir: Path) -> e.RunFinished:
     """Goes on with a run whose driver ended, however it ended."""
     files = RunFiles(run_dir.absolute())
     check_unchanged(files)
+    need_commands(files.read_target())
     return drive(files)
 
 
@@ -53,7 +56,7 @@ def check_unchanged(files: RunFiles) -> None:
     identity, target, plan = files.read_identity(), files.read_target(), files.read_plan()
     if plan.sha256 != identity.plan:
         raise UserError(f"{files.plan} was changed after it was frozen (hash {plan.sha256}, frozen {identity.plan})")
-    if asked(target) != identity.asked:
+    if identity.asked not in (asked(target), files.asked_as_written()):
         raise UserError(
             f"{files.target} was changed in more than its budget since the run began: restore it, or start a new run"
         )

@@ -72,14 +72,17 @@ def read_ledger(path: Path) -> dict[str, float]:
 class Purse:
     """A gateway and the run's spending in one process: what role workers in other processes hold a handle of."""
 
-    def __init__(self, gateway: Gateway, usd: float, tokens: int, ledger: Path | None = None):
+    def __init__(self, gateway: Gateway | None, usd: float, tokens: int, ledger: Path | None = None):
+        """`gateway`: None where no model is called, only commands are."""
         self._gateway = gateway
         self._spending = Spending(usd, tokens, ledger)
 
     def complete(self, request: CompletionRequest) -> CompletionReply:
+        assert self._gateway, "a run without a model completes nothing"
         return self._gateway.complete(request)
 
     def price(self, model: str) -> Price | None:
+        assert self._gateway, "a run without a model asks for no price"
         return self._gateway.price(model)
 
     def reserve(self, usd: float, tokens: int) -> str:

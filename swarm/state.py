@@ -7,7 +7,7 @@ from ckb.records import Choice
 from ckb.violations import LASTING, Violation
 from gpu_actors.benchmark_jobs import Benchmark, Profile
 from gpu_actors.jobs import Verdict
-from roles.briefs import Evidence, Finding
+from roles.briefs import Evidence, Finding, RoleName
 from swarm import events as e
 
 
@@ -65,6 +65,8 @@ class IssueState:
     issue: e.Issue
     ckb_version: int | None = None
     """As its event says."""
+    decided_before: int = 0
+    """How many decisions of other issues' candidates the journal held when it was opened."""
     candidates: dict[str, Candidate] = field(default_factory=dict)
     analysis: e.FailureAnalysed | None = None
     closed: e.IssueClosed | None = None
@@ -85,6 +87,7 @@ class RunState:
     """By round."""
     rounds: list[e.RoundClosed] = field(default_factory=list)
     merges: list[e.Merged] = field(default_factory=list)
+    decisions: list[e.CandidateDecided] = field(default_factory=list)
     violations: list[Violated] = field(default_factory=list)
     """Of every attempt of every candidate, kept or not."""
     roles: list[e.RoleCalled] = field(default_factory=list)
@@ -158,6 +161,14 @@ class RunState:
         key = (purpose, number, candidate)
         return next((b.benchmark for b in self.benchmarks if (b.purpose, b.round, b.candidate) == key), None)
 
+    def calls_of(self, role: RoleName) -> int:
+        return sum(call.role == role for call in self.roles)
+
+    def profile_of(self, commit: str) -> Profile | None:
+        """The profile of a tree that was merged with this commit, if it was profiled."""
+        tree = next((merge.tree for merge in self.merges if merge.commit == commit), "")
+        return self.profiles.get(tree)
+
     @property
     def final_benchmark(self) -> Benchmark | None:
         """The latest benchmark of an engine that was about to be released."""
@@ -169,11 +180,13 @@ class RunState:
 
     @property
     def usd(self) -> float:
-        return sum(call.usage.usd for call in self.roles)
+        """As far as it is known."""
+        return sum(call.usage.usd or 0.0 for call in self.roles)
 
     @property
     def tokens(self) -> int:
-        return sum(call.usage.prompt_tokens + call.usage.completion_tokens for call in self.roles)
+        """As far as they are known."""
+        return sum((call.usage.prompt_tokens or 0) + (call.usage.completion_tokens or 0) for call in self.roles)
 
     @property
     def device_seconds(self) -> float:
@@ -188,7 +201,7 @@ class RunState:
             case e.PlanFrozen():
                 self.plan = event
             case e.IssueOpened(issue=issue, ckb_version=version):
-                self.issues.setdefault(issue.id, IssueState(issue, version))
+                self.issues.setdefault(issue.id, IssueState(issue, version, len(self.decisions)))
             case e.CandidateSubmitted():
                 self._submit(event)
             case e.CandidateReviewed(candidate=name, findings=findings):
@@ -201,6 +214,7 @@ class RunState:
                 self.candidates[name].objections = objections
             case e.CandidateDecided(candidate=name):
                 self.candidates[name].decided = event
+                self.decisions.append(event)
             case e.Merged(candidate=name):
                 self.candidates[name].merged = event
                 self.merges.append(event)

@@ -17,7 +17,9 @@ from ckb.frameworks import FRAMEWORKS, OPERATOR_LIBRARIES
 from roles.settings import (
     AuthorConfig,
     AuthorKey,
+    CliSettings,
     ComposerSettings,
+    EnsembleSettings,
     LitellmSettings,
     ReplaySettings,
     only_the_composer,
@@ -176,7 +178,8 @@ class Target(Frozen):
     objective: Objective = Objective()
     constraints: Constraints = Constraints()
     authors: dict[AuthorKey, AuthorConfig] = Field(default_factory=only_the_composer)
-    """Author by role; `default` answers for the roles that are not named. A bare name stands for {kind: name}."""
+    """Author by role; `default` answers for the roles that are not named. A bare name stands for {kind: name}.
+    Kinds: composer, litellm, cli, replay, and ensemble, of which one member answers each time (roles.settings)."""
     search: Search = Search()
     budget: Budget = Budget()
     sources: Literal["off"] = "off"
@@ -251,7 +254,9 @@ def parse_target(data: Any, where: str) -> Target:
 
 
 AUTHORS: dict[int | str, type[Frozen]] = {
+    "cli": CliSettings,
     "composer": ComposerSettings,
+    "ensemble": EnsembleSettings,
     "litellm": LitellmSettings,
     "replay": ReplaySettings,
 }
@@ -260,7 +265,7 @@ AUTHORS: dict[int | str, type[Frozen]] = {
 
 def fault_line(fault: ErrorDetails) -> str:
     """`section.key: what is wrong, and what stands there`."""
-    author = next((AUTHORS[name] for name in fault["loc"] if name in AUTHORS), None)
+    author = next((AUTHORS[name] for name in reversed(fault["loc"]) if name in AUTHORS), None)  # of a member its own
     *above, last = [name for name in fault["loc"] if name not in AUTHORS] or [""]
     place = ".".join(map(str, [*above, last]))
     if fault["type"] == "extra_forbidden":

@@ -1,17 +1,24 @@
 """Single calls that a person asks for at the command line: `authors check`, and the words of `init`."""
 
 import re
+import tempfile
 from pathlib import Path
 
 from ckb.facts import Frozen
 from roles.author import AuthorError
 from roles.authors.calls import Calls, Tally
+from roles.authors.cli.author import failure, run, variables_of
+from roles.authors.cli.bill import Bill
+from roles.authors.cli.files import ANSWER_FILE, BRIEF_FILE
+from roles.authors.cli.shell import Shell
+from roles.authors.cli.workplace import Workplace
 from roles.authors.gateway import LitellmGateway
 from roles.budget import Unlimited
 from roles.completion import Gateway
+from roles.redact import redact
 from roles.render import render_prompt
 from roles.replies import FormatError, json_text, parse, tool
-from roles.settings import AuthorConfig, ComposerSettings, LitellmSettings, ReplaySettings
+from roles.settings import CliSettings, ComposerSettings, LitellmSettings, ReplaySettings, SingleAuthor
 from roles.transcript import AnswerRecord, read_transcript
 
 CHECK_TOKENS = 2048
@@ -27,9 +34,10 @@ class AuthorCheck(Frozen):
     model: str = ""
     answer: str
     """How it answers, in words."""
-    usd: float = 0.0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    usd: float | None = 0.0
+    """None, as for the tokens: not known."""
+    prompt_tokens: int | None = 0
+    completion_tokens: int | None = 0
     seconds: float = 0.0
     """Latency of the one call."""
 
@@ -39,11 +47,13 @@ class CheckAnswer(Frozen):
     sum: int
 
 
-def check_author(settings: AuthorConfig, gateway: Gateway | None = None, home: Path = Path()) -> AuthorCheck:
-    """One small priced call of a model; the other authors cost nothing and say what they have. `home` is where
-    relative transcript paths start.
+def check_author(
+    settings: SingleAuthor, gateway: Gateway | None = None, home: Path = Path(), shell: Shell | None = None
+) -> AuthorCheck:
+    """One small priced call of a model, or one small run of a command; the other authors cost nothing and say what they
+    have. `home` is where relative transcript paths start, `shell` where a command runs.
 
-    Raises AuthorError for a model that can't be used, TranscriptError for a transcript that can't be read.
+    Raises AuthorError for a model or a command that can't be used, TranscriptError for a transcript that can't be read.
     """
     match settings:
         case ComposerSettings():
@@ -52,6 +62,10 @@ def check_author(settings: AuthorConfig, gateway: Gateway | None = None, home: P
             records = read_transcript(home / settings.transcript)
             count = sum(isinstance(record, AnswerRecord) for record in records)
             return AuthorCheck(author="replay", answer=f"{count} recorded answers")
+        case CliSettings():
+            if shell is None:
+                raise AuthorError(f"the command {settings.label!r} needs a shell to be checked in")
+            return _check_command(settings, shell)
         case LitellmSettings():
             return _check_model(settings, gateway or LitellmGateway())
 
@@ -64,15 +78,14 @@ def _check_model(settings: LitellmSettings, gateway: Gateway) -> AuthorCheck:
     }
     tally = Tally()
     tools = (tool("answer", "Hands in the answer.", CheckAnswer),)
-    prompt = render_prompt("check", {"schema": CheckAnswer.model_json_schema()})
+    prompt = render_prompt("check", {"schema": CheckAnswer.model_json_schema(), "folder": False})
     reply = Calls(settings.model_copy(update=small), gateway, Unlimited()).call(prompt, tools, tally)
     calls = reply.message.tool_calls
     try:
-        answer = parse(CheckAnswer, calls[0].arguments if calls else json_text(reply.message.content))
-        right = answer.sum == 42
-        shape = f"{'by tool call' if calls else 'as plain JSON'}{'' if right else f', but says 19 + 23 = {answer.sum}'}"
+        text = calls[0].arguments if calls else json_text(reply.message.content)
+        shape = _as_checked(text, "by tool call" if calls else "as plain JSON")
     except FormatError as error:
-        shape = f"not in the format ({error}): this model can't answer for a role"
+        shape = f"not in the format ({error}): it can't answer for a role"
     return AuthorCheck(
         author="litellm",
         model=settings.model,
@@ -82,6 +95,45 @@ def _check_model(settings: LitellmSettings, gateway: Gateway) -> AuthorCheck:
         completion_tokens=tally.completion_tokens,
         seconds=reply.seconds,
     )
+
+
+def _check_command(settings: CliSettings, shell: Shell) -> AuthorCheck:
+    """The same question, in a folder."""
+    small = settings.model_copy(update={"timeout_s": min(settings.timeout_s, CHECK_TIMEOUT_S)})
+    variables = variables_of(small)
+    bill = Bill(small, Unlimited())
+    asked = render_prompt("check", {"schema": CheckAnswer.model_json_schema(), "folder": True})
+    said = "\n\n".join(message.content for message in asked)
+    with tempfile.TemporaryDirectory(prefix="enginesmith-cli-", ignore_cleanup_errors=True) as place:
+        workplace = Workplace(Path(place).resolve(), {BRIEF_FILE: f"{said}\n"}, (ANSWER_FILE,))
+        finished, told = bill.run(lambda: run(small, shell, workplace.folder, variables))
+        if broken := failure(small, finished, told):
+            raise AuthorError(redact(broken, variables), bill.usage())
+        usage = bill.usage()
+        try:
+            workplace.put_back()
+            answer = workplace.taken(ANSWER_FILE)
+        except FormatError as error:
+            raise AuthorError(str(error), usage) from error
+    shape = _as_checked(answer, "by file") if answer is not None else f"no {ANSWER_FILE}: it can't answer for a role"
+    return AuthorCheck(
+        author="cli",
+        model=settings.label,
+        answer=f"{shape}; {usage.isolation}",
+        usd=usage.usd,
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        seconds=usage.seconds,
+    )
+
+
+def _as_checked(text: str, how: str) -> str:
+    """In words, how an author answered the question of a check."""
+    try:
+        answer = parse(CheckAnswer, text)
+    except FormatError as error:
+        return f"not in the format ({error}): it can't answer for a role"
+    return how if answer.sum == 42 else f"{how}, but says 19 + 23 = {answer.sum}"
 
 
 def complete_target(words: str, draft: str, settings: LitellmSettings, gateway: Gateway | None = None) -> str:

@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from roles.author import AuthorError, Usage
 from roles.budget import Budget
@@ -54,7 +55,8 @@ class Tally:
         self.completion_tokens += completion_tokens
         self.usd += usd
 
-    def usage(self, model: str) -> Usage:
+    def usage(self, model: str, **done: Any) -> Usage:
+        """`done`: fields of a Usage that say what was done beside calling the model."""
         return Usage(
             author="litellm",
             model=model,
@@ -63,6 +65,7 @@ class Tally:
             completion_tokens=self.completion_tokens,
             usd=self.usd,
             seconds=time.monotonic() - self.started,
+            **done,
         )
 
 

@@ -109,8 +109,18 @@ class LitellmGateway:
                 max_retries=0,  # retries are decided where the budget is kept
             )
         except self._provider_error as error:
-            raise typed(error) from None  # the chain would carry headers and keys along
+            raise self._about_keys(typed(error), request) from None  # the chain would carry headers and keys along
         return self._reply(response, time.monotonic() - started)
+
+    def _about_keys(self, error: CompletionError, request: CompletionRequest) -> CompletionError:
+        """A key that isn't there fails in the client, before anything is sent, and litellm calls that a fault of the
+        server: it would be tried again and again."""
+        if error.kind != "server" or request.api_base or request.api_key_env or "api_key" not in error.message:
+            return error
+        missing = self._litellm.validate_environment(request.model)["missing_keys"]
+        if not missing:
+            return error
+        return CompletionError("auth", f"the environment variable {' or '.join(missing)} is not set")
 
     def _reply(self, response: Any, seconds: float) -> CompletionReply:
         choice = response.choices[0]

@@ -119,17 +119,22 @@ def check(
 ) -> None:
     """One small priced call of each author: model, cost, latency. Without a Target: of ENGINESMITH_MODEL."""
     from roles.authors.by_hand import check_author
-    from roles.settings import only_the_composer
+    from roles.settings import only_the_composer, singles
     from swarm.init import configured_model
+    from swarm.shell import ConfinedShell
     from swarm.tables import plain_table, show
     from swarm.target import load_target
 
     model = configured_model()
     named = load_target(target_file).authors if target_file else {"default": model} if model else only_the_composer()
     table = plain_table("role", "author", "model", "USD", "tokens", "seconds", "answers")
-    for role, settings in named.items():
-        found = check_author(settings, home=home())
-        tokens = f"{found.prompt_tokens}+{found.completion_tokens}"
-        usd, seconds = f"{found.usd:.6f}", f"{found.seconds:.2f}"
-        table.add_row(role, found.author, found.model, usd, tokens, seconds, found.answer)
+    shell = ConfinedShell(load_target(target_file).sandbox if target_file else "auto")
+    for role, author in named.items():
+        for settings in singles([author]):
+            found = check_author(settings, home=home(), shell=shell)
+            tokens = "+".join(
+                "unknown" if n is None else str(n) for n in (found.prompt_tokens, found.completion_tokens)
+            )
+            usd, seconds = "unknown" if found.usd is None else f"{found.usd:.6f}", f"{found.seconds:.2f}"
+            table.add_row(role, found.author, found.model, usd, tokens, seconds, found.answer)
     show(table)

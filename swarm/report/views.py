@@ -1,7 +1,7 @@
 """What the page shows of the run's state: the branch tree, the gates, time and cost, the bill of materials."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ckb.records import Choice
@@ -64,7 +64,14 @@ class RoleCost:
     seconds: float
     prompt_tokens: int
     completion_tokens: int
-    usd: float
+    usd: float | None
+    """What is known of it; None where nothing is."""
+    unpriced: int
+    """Answers whose author didn't tell what they cost."""
+    outside: tuple[str, ...]
+    """Paths that it wrote or wanted to write and may not."""
+    isolation: str
+    """How the commands that answered for it were confined; empty where none did."""
 
 
 @dataclass(frozen=True)
@@ -166,13 +173,21 @@ def role_costs(state: RunState) -> tuple[RoleCost, ...]:
             authors=", ".join(sorted({f"{u.author} {u.model}".strip() for u in usages})),
             calls=sum(u.calls for u in usages),
             seconds=sum(u.seconds for u in usages),
-            prompt_tokens=sum(u.prompt_tokens for u in usages),
-            completion_tokens=sum(u.completion_tokens for u in usages),
-            usd=sum(u.usd for u in usages),
+            prompt_tokens=sum(u.prompt_tokens or 0 for u in usages),
+            completion_tokens=sum(u.completion_tokens or 0 for u in usages),
+            usd=total([u.usd for u in usages if u.usd is not None]),
+            unpriced=sum(u.usd is None for u in usages),
+            outside=tuple(dict.fromkeys(path for u in usages for path in u.outside)),
+            isolation="; or ".join(sorted({u.isolation for u in usages if u.isolation})),
         )
         for role, usages in calls.items()
     ]
     return tuple(sorted(rows, key=lambda row: -row.seconds))
+
+
+def total(known: Sequence[float]) -> float | None:
+    """None of no figures: an unknown cost is none of zero."""
+    return sum(known) if known else None
 
 
 def device_costs(state: RunState) -> tuple[DeviceCost, ...]:

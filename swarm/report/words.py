@@ -54,7 +54,9 @@ def size(value: int) -> str:
     return f"{value / 2**30:.2f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
 
 
-def money(usd: float) -> str:
+def money(usd: float | None) -> str:
+    if usd is None:
+        return "unknown"
     return f"${usd:,.2f}" if usd == 0 or usd >= 0.01 else f"${usd:.4f}"
 
 

@@ -10,13 +10,15 @@ from ckb.records import Reader, Row
 from ckb.schemas import TABLES, Guide
 from ckb.search import Query, Search
 from ckb.store import Store
-from roles.author import ANSWERS, NoAnswer
+from roles.author import NoAnswer
 from roles.authors.litellm_author import MOST_FAULTS, LitellmAuthor
 from roles.briefs import RoleName
 from roles.budget import Unlimited
+from roles.desk import Means
 from roles.library import GUIDES, guides_for
 from roles.render import render, render_knowledge
 from roles.settings import LitellmSettings
+from roles.table import ROLES
 from tests.unit.roles.example_briefs import BRIEFS, IMPLEMENTER, LINEAR
 from tests.unit.roles.scripted_gateway import Script, query
 
@@ -36,7 +38,7 @@ def library(store: Store) -> Search:
 
 def first_message(library: Search | None, role: str) -> str:
     script = Script(*[(("no_such_tool", {}),)] * MOST_FAULTS)
-    author = LitellmAuthor(LitellmSettings(model="m"), script, Unlimited(), library=library)
+    author = LitellmAuthor(LitellmSettings(model="m"), script, Unlimited(), means=Means(library=library))
     with pytest.raises(NoAnswer):
         author.answer(BRIEFS[role])
     return "\n".join(message.content for message in script.requests[0].messages)
@@ -78,7 +80,7 @@ def test_a_guide_for_other_machines_is_not_named(library: Search) -> None:
 def test_a_guide_is_told_in_full_by_its_name(library: Search) -> None:
     submit = (("write_file", {"path": "cache.py", "text": "x = 1\n"}), ("submit", {"summary": "s"}))
     script = Script(query(words="procedure-implementer"), submit)
-    LitellmAuthor(LitellmSettings(model="m"), script, Unlimited(), library=library).answer(IMPLEMENTER)
+    LitellmAuthor(LitellmSettings(model="m"), script, Unlimited(), means=Means(library=library)).answer(IMPLEMENTER)
     told = script.told[0].split("### ")[1]
     assert told.startswith("Guide `procedure-implementer` (procedure): Procedure of the implementer")
     for part in (
@@ -118,7 +120,7 @@ def test_every_role_has_one_procedure_that_ends_in_its_answer(store: Store) -> N
         guide = procedures[(role,)]
         assert {step.role for step in guide.steps} == {role}
         handed = " ".join(step.hands_over for step in guide.steps)
-        missing = [name for name in ANSWERS[role].model_fields if f"`{name}`" not in handed]
+        missing = [name for name in ROLES[role].answer.model_fields if f"`{name}`" not in handed]
         assert missing == [], f"{guide.id} does not say when its answer's fields are made"
 
 
@@ -141,7 +143,7 @@ def test_what_a_procedure_forbids_its_prompt_forbids_too(store: Store) -> None:
 
 
 def test_the_readers_that_are_no_author_are_those_that_the_table_names() -> None:
-    assert set(typing.get_args(Reader)) - set(ANSWERS) == {"verifier", "explorer", "summariser"}
+    assert set(typing.get_args(Reader)) - set(ROLES) == {"verifier", "explorer", "summariser"}
 
 
 def test_queries_for_a_role_hold_guides_alone(library: Search) -> None:

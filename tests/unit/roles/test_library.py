@@ -13,6 +13,7 @@ from roles import briefs as b
 from roles.author import Answer, AnyBrief, NoAnswer
 from roles.authors.litellm_author import MOST_FAULTS, LitellmAuthor
 from roles.budget import Unlimited
+from roles.desk import Means
 from roles.library import ROWS
 from roles.settings import LitellmSettings
 from tests.unit.roles.example_briefs import BRIEFS, FRAGMENT, IMPLEMENTER, LINEAR, REVIEWER
@@ -43,7 +44,7 @@ def library(tmp_path: Path) -> Search:
 
 def ask(library: Search | None, brief: AnyBrief, *turns: Calls) -> tuple[Answer, Script]:
     script = Script(*turns)
-    author = LitellmAuthor(LitellmSettings(model="m"), script, Unlimited(), library=library)
+    author = LitellmAuthor(LitellmSettings(model="m"), script, Unlimited(), means=Means(library=library))
     return author.answer(brief)[0], script
 
 
@@ -51,7 +52,7 @@ def ask(library: Search | None, brief: AnyBrief, *turns: Calls) -> tuple[Answer,
 def test_every_role_is_offered_the_tool_where_there_is_a_library(library: Search, role: str) -> None:
     for given, offered in ((library, True), (None, False)):
         script = Script(*[(("no_such_tool", {}),)] * MOST_FAULTS)
-        author = LitellmAuthor(LitellmSettings(model="m"), script, Unlimited(), library=given)
+        author = LitellmAuthor(LitellmSettings(model="m"), script, Unlimited(), means=Means(library=given))
         with pytest.raises(NoAnswer):
             author.answer(BRIEFS[role])
         names = [tool.name for tool in script.requests[0].tools]

@@ -15,6 +15,7 @@ from roles import briefs as b
 from roles.author import AnyBrief, AuthorError
 from roles.authors.by_hand import check_author, complete_target
 from roles.authors.calls import LONGEST_RETRY_AFTER_S, PROVIDER_OVERHEAD_TOKENS
+from roles.authors.conversation import LONGEST_USELESS
 from roles.authors.gateway import LitellmGateway, highest, retry_after
 from roles.authors.litellm_author import MOST_FAULTS, LitellmAuthor
 from roles.budget import Unlimited
@@ -101,7 +102,7 @@ def test_a_good_answer_is_typed_and_costs_what_the_settings_say(desk: Desk) -> N
     assert 0 < usage.seconds < 60
     [request] = desk.provider.requests
     assert [m["role"] for m in request["messages"]] == ["system", "user"]
-    assert request["tools"][0]["function"]["name"] == "answer"
+    assert request["tools"][-1]["function"]["name"] == "answer"
     assert (request["model"], request["max_tokens"], request["temperature"]) == ("stub", 16_384, 0.7)
 
 
@@ -120,7 +121,7 @@ def test_plain_json_answers_where_a_model_has_no_tools(desk: Desk, content: str)
         (Says('{"findings": 3}'), "findings: Input should be a valid array"),
         (Says('{"findings": [], "passed": true}'), "passed: Extra inputs are not permitted"),
         (Says(calls=(("answer", '{"findings": ['),)), "the JSON: Invalid JSON"),
-        (Says(calls=(("approve", "{}"),)), "call `answer` once, not approve"),
+        (Says(calls=(("approve", "{}"),)), "there is no such tool; there are list_files, read_file, answer"),
         (Says('{"findings": [', finish="length", completion_tokens=16_384), "cut off after 16384 tokens"),
         (
             Says('{"findings": [{"contract": "x", "file": "kernels.py", "line": 1, "expected": "", "found": ""}]}'),
@@ -135,6 +136,48 @@ def test_a_format_error_is_told_and_mended(desk: Desk, bad: Says, told: str) -> 
     assert told in desk.provider.requests[1]["messages"][-1]["content"]
     if bad.calls:  # a provider refuses a conversation in which a tool call has no answer
         assert desk.provider.requests[1]["messages"][-1]["tool_call_id"] == "call_0"
+
+
+def test_a_reply_of_200_000_tokens_is_paid_once_and_not_sent_back_whole(desk: Desk) -> None:
+    endless = Says("x" * 800_000, finish="length", completion_tokens=200_000)
+    answer, usage = desk.ask(REVIEWER, endless, GOOD)
+    assert answer == NO_FINDINGS
+    assert usage.completion_tokens == 200_020, "what the provider says it made is what is paid"
+    first, second = (len(json.dumps(request)) for request in desk.provider.requests)
+    assert second < first + LONGEST_USELESS + 2_000
+    said = desk.provider.requests[1]["messages"][2]["content"]
+    assert "[792,000 characters left out]" in said
+    assert "cut off after 200000 tokens" in desk.provider.requests[1]["messages"][3]["content"]
+    arguments = '{"path": "cache.py", "text": "' + "y" * 800_000
+    good = Says(calls=(write("cache.py", "CAPACITY = 1\n"), SUBMIT))
+    tree, _ = desk.ask(IMPLEMENTER, Says(calls=(("write_file", arguments),), finish="length"), good)
+    assert tree.files == {"cache.py": "CAPACITY = 1\n"}
+    assert len(json.dumps(desk.provider.requests[1])) < len(json.dumps(desk.provider.requests[0])) + 20_000
+
+
+def test_arguments_that_are_no_json_object_go_back_as_one_that_every_provider_takes(desk: Desk) -> None:
+    for arguments in ('{"findings": [', "[1]", "", "{" * 100_000):
+        answer, _ = desk.ask(REVIEWER, Says(calls=(("answer", arguments),)), GOOD)
+        assert answer == NO_FINDINGS
+        [call] = desk.provider.requests[1]["messages"][2]["tool_calls"]
+        sent = json.loads(call["function"]["arguments"])
+        assert sent["not_json"].startswith(arguments[:100])
+
+
+def test_without_a_key_nothing_is_sent_and_the_remedy_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_KEY", "LITELLM_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    told = desk.refuses(REVIEWER, model="openai/gpt-4o-mini", api_base=None)
+    assert "auth: the environment variable OPENAI_API_KEY is not set" in told
+    assert "Set the provider's key in the environment (or api_key_env)." in told
+    assert (desk.provider.requests, desk.slept) == ([], [])
+    assert desk.ledger.settled == [(0.0, 0)]
+
+
+def test_a_model_name_that_names_no_provider_is_refused_at_once(desk: Desk) -> None:
+    told = desk.refuses(REVIEWER, model="nonsense/model", api_base=None)
+    assert "the model 'nonsense/model' can't be used: bad_request: " in told
+    assert desk.slept == []
 
 
 def test_three_format_errors_in_a_row_end_the_work_and_are_paid(desk: Desk) -> None:
@@ -284,7 +327,7 @@ def write(path: str, text: str) -> tuple[str, str]:
         ([write("kernels/../kernels.py", "x")], "is none of the engine's files"),
         ([("write_file", '{"path": "kernels.py", "text": "x')], "the JSON: Invalid JSON"),
         ([("write_file", '{"path": "kernels.py"}')], "text: Field required"),
-        ([("run_tests", "{}")], "there is no such tool; there are write_file, edit_file, submit, report_gap"),
+        ([("run_tests", "{}")], "there are list_files, read_file, write_file, edit_file, submit, report_gap"),
         ([call("edit_file", path="cache.py", old="a", new="b")], "the tree has no 'cache.py'; it has kernels.py"),
         ([call("edit_file", path="kernels.py", old="x", new="y")], "`old` occurs 2 times"),
         ([SUBMIT], "no file differs from the tree that you were given"),
@@ -448,7 +491,7 @@ def test_a_check_says_model_cost_latency_and_how_the_model_answers(desk: Desk) -
     desk.provider.play(Says('{"word": "ready", "sum": 41}'))
     assert check_author(desk.settings(), desk.gateway).answer == "as plain JSON, but says 19 + 23 = 41"
     desk.provider.play(Says("Ready when you are."))
-    assert "this model can't answer for a role" in check_author(desk.settings(), desk.gateway).answer
+    assert "it can't answer for a role" in check_author(desk.settings(), desk.gateway).answer
     desk.provider.play(Fails(500), Fails(500))
     with pytest.raises(AuthorError, match="no answer in 1 attempts"):
         check_author(desk.settings(), desk.gateway)

@@ -8,9 +8,9 @@ import pytest
 from jinja2 import UndefinedError
 
 from ckb.knowledge_files import read_knowledge
-from roles.author import ANSWERS
 from roles.briefs import RoleName
 from roles.render import PROMPTS, fence, render, render_prompt
+from roles.table import ROLES
 from tests.unit.roles.example_briefs import BRIEFS, FRAGMENT, IMPLEMENTER
 
 
@@ -25,7 +25,7 @@ def leaves(value: object) -> list[object]:
 
 def test_there_is_a_brief_an_answer_and_a_prompt_for_every_role() -> None:
     roles = set(typing.get_args(RoleName))
-    assert set(BRIEFS) == set(ANSWERS) == roles
+    assert set(BRIEFS) == set(ROLES) == roles
     assert {p.stem for p in PROMPTS.glob("[a-z]*.md")} == roles | {"check", "target"}
 
 
@@ -62,7 +62,7 @@ def drop(value: object, key: str) -> object:
 @pytest.mark.parametrize("role", BRIEFS)
 def test_the_system_message_holds_the_schema_of_the_answer_and_is_the_same_for_every_brief(role: str) -> None:
     system, _ = render(BRIEFS[role])
-    assert json.dumps(ANSWERS[role].model_json_schema(), ensure_ascii=False) in system.content
+    assert json.dumps(ROLES[role].answer.model_json_schema(), ensure_ascii=False) in system.content
     assert render(BRIEFS[role].model_copy(update={"choices": {"other": 1}}))[0] == system
 
 

@@ -19,6 +19,7 @@ from gpu_actors.jobs import EngineJob, EvidenceFile, GateResult, Shortage, Verdi
 from roles.author import Answer, AnyBrief, NoAnswer, Usage
 from roles.authors.composer import Composer
 from roles.briefs import ImplementerAnswer, ImplementerBrief
+from roles.settings import SingleAuthor
 from swarm import events as e
 from swarm.context import Context, RunFiles
 from swarm.orchestrator import Orchestrator
@@ -54,7 +55,7 @@ class Rehearsal:
         self._lock = threading.Lock()  # CPython 3.11 parses source in one thread at a time; role workers are processes
         self._consolidator = Consolidator(store)
 
-    def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]:
+    def answer(self, brief: AnyBrief, author: SingleAuthor) -> tuple[Answer, Usage]:
         if self._failing and isinstance(brief, ImplementerBrief) and not brief.change:
             if brief.seed == 1:
                 raise NoAnswer("it broke the format 3 times", Usage(author="litellm"))
@@ -134,7 +135,7 @@ class Rehearsal:
         return self._consolidator.consolidate(lessons)
 
 
-def target(home: Path, **budget: float) -> Target:
+def target(home: Path, authors: dict[str, object] | None = None, **budget: float) -> Target:
     (home / "models").mkdir()
     write_checkpoint(home / "models" / "tiny")
     return parse_target(
@@ -143,14 +144,15 @@ def target(home: Path, **budget: float) -> Target:
             "workload": {"prompt_tokens": [4], "new_tokens": [8]},
             "search": {"parallel": 3, "rounds": 2},
             "budget": budget,
+            "authors": authors or {"default": "composer"},
         },
         "t.yaml",
     )
 
 
-def prepare(home: Path, **budget: float) -> RunFiles:
+def prepare(home: Path, authors: dict[str, object] | None = None, **budget: float) -> RunFiles:
     """A run that is planned and not started. ENGINESMITH_HOME is `home`."""
-    asked = target(home, **budget)
+    asked = target(home, authors, **budget)
     files = RunFiles(home / "runs" / "rehearsal")
     files.write("tiny", asked, make_plan(asked, ensure_store(home / "store"), PLATFORM, measure))
     return files

@@ -13,6 +13,7 @@ from swarm.cli import main
 from swarm.commands.run import resumable
 from swarm.target import load_target
 from tests.unit.ckb.samples import experience, write_checkpoint
+from tests.unit.roles.agents import program
 
 ROOT = Path(__file__).parents[3]
 HEAVY = ("torch", "ray", "litellm", "transformers", "pyarrow", "numpy", "git", "rich", "httpx", "pydantic")
@@ -127,6 +128,24 @@ def test_init_writes_a_target_that_a_dry_run_accepts(home: Path, capsys: pytest.
 def test_the_composer_needs_no_check_that_costs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["authors", "check"]) == 0
     assert "composer" in capsys.readouterr().out
+
+
+def test_a_check_asks_every_author_that_a_target_names(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = f"{sys.executable} {program(home, 'checks')} {{prompt_file}}"
+    cli = {"kind": "cli", "command": command, "most_usd": 0}
+    members = [{"kind": "composer"}, {**cli, "model": "second"}]
+    authors = {"implementer": {"kind": "ensemble", "members": members}, "judge": cli}
+    target = {"model": {"path": "models/x"}, "authors": authors, "sandbox": "none"}
+    (home / "mine.yaml").write_text(json.dumps(target))
+    assert main(["authors", "check", "mine.yaml"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.count("by file; sandbox: none") == 2
+    assert "embedded: no call, no cost" in told
+    assert "unknown" in told
+    broken = target | {"authors": {"judge": {**cli, "command": "no-such-agent {prompt_file}"}}}
+    (home / "mine.yaml").write_text(json.dumps(broken))
+    assert main(["authors", "check", "mine.yaml"]) == 2
+    assert "the command 'no-such-agent' is not there" in capsys.readouterr().err
 
 
 def test_status_without_a_run_lists_none(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,16 +1,23 @@
 """What a role worker hands to its author, without Ray: the plain class."""
 
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from ckb.build import ensure_store
+from ckb.records import Choice
 from ckb.schemas import Experience
-from roles.settings import ComposerSettings, LitellmSettings
+from roles.briefs import ImplementerBrief, ReviewerAnswer
+from roles.settings import CliSettings, ComposerSettings, LitellmSettings
+from roles.tools.public_tests import Tried
 from roles.transcript import ExchangeRecord, read_transcript
+from swarm.budget import BudgetExceeded
 from swarm.crew import RoleWorker
-from swarm.spending import Purse
-from tests.unit.roles.example_briefs import REVIEWER
+from swarm.spending import Purse, read_ledger
+from tests.unit.roles.agents import program
+from tests.unit.roles.example_briefs import IMPLEMENTER, REVIEWER
 from tests.unit.roles.scripted_gateway import ANSWER, Script, query
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # transcripts end with their process
@@ -33,6 +40,45 @@ def test_a_model_looks_up_the_version_that_the_run_is_pinned_to(
         assert found in script.told[0]
         exchanges = [r for r in read_transcript(folder) if isinstance(r, ExchangeRecord)]
         assert exchanges[1].sent[0].content == script.told[0], "what was looked up is on record"
+
+
+class Found:
+    """Public tests (roles.tools.public_tests.PublicTests) that all pass."""
+
+    def run(
+        self, brief: ImplementerBrief, files: Mapping[str, str], choices: Mapping[str, Choice], number: int
+    ) -> Tried:
+        return Tried(passed=("rope",), failures=(), device_seconds=1.5)
+
+
+def test_a_model_runs_its_stages_tests_only_where_its_settings_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
+    ensure_store(tmp_path / "store")
+    work = (("write_file", {"path": "cache.py", "text": "x = 1\n"}), ("run_tests", {}))
+    for allowed in (0, 1):
+        script = Script(work, (("submit", {"summary": "s"}),))
+        settings = LitellmSettings(model="m", max_tokens=100, test_runs=allowed)
+        worker = RoleWorker(settings, str(tmp_path / f"t{allowed}"), Purse(script, 0, 10**9), 1, Found())
+        _, usage = worker.answer(IMPLEMENTER)
+        assert usage.device_seconds == (1.5 if allowed else 0.0)
+        assert ("1 test(s) passed: rope" in script.told) == bool(allowed)
+
+
+def test_a_command_answers_within_the_runs_budget_where_no_model_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
+    command = f"{sys.executable} {program(tmp_path, 'reviews')} {{prompt_file}}"
+    settings = CliSettings(command=command, most_usd=0.75)
+    ledger = tmp_path / "spending.jsonl"
+    worker = RoleWorker(settings, str(tmp_path / "t"), Purse(None, 1.0, 0, ledger), 1, sandbox="none")
+    answer, usage = worker.answer(REVIEWER)
+    assert (answer, usage.usd) == (ReviewerAnswer(), None)
+    assert read_ledger(ledger) == {"usd": 0.75, "tokens": 0.0}, "what it doesn't tell is held to be its most"
+    with pytest.raises(BudgetExceeded, match=r"budget\.usd: a call may need 0\.75, and 0\.25 is left"):
+        worker.answer(REVIEWER)
 
 
 def test_the_composer_needs_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

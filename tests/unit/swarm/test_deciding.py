@@ -8,6 +8,7 @@ from gpu_actors.benchmark_jobs import Benchmark, BenchmarkJob
 from gpu_actors.jobs import Verdict, VerifyJob
 from roles.author import Answer, AnyBrief, Usage
 from roles.briefs import EvaluatorBrief, JudgeAnswer, JudgeBrief, OrchestratorBrief
+from roles.settings import SingleAuthor
 from swarm.context import Context
 from swarm.journal import read_events
 from swarm.measure import compare
@@ -24,9 +25,9 @@ class Told(Rehearsal):
         super().__init__(store)
         self.briefs: list[AnyBrief] = []
 
-    def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]:
+    def answer(self, brief: AnyBrief, author: SingleAuthor) -> tuple[Answer, Usage]:
         self.briefs.append(brief)
-        return super().answer(brief)
+        return super().answer(brief, author)
 
     def benchmark(self, job: BenchmarkJob) -> Benchmark:
         found = super().benchmark(job)
@@ -155,10 +156,10 @@ def test_a_merge_whose_lines_a_later_one_changed_can_not_be_undone_alone(tmp_pat
 
 
 class Objecting(Rehearsal):
-    def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]:
+    def answer(self, brief: AnyBrief, author: SingleAuthor) -> tuple[Answer, Usage]:
         if isinstance(brief, JudgeBrief):
             return JudgeAnswer(objections=("it reads the clock",)), Usage(author="test")
-        return super().answer(brief)
+        return super().answer(brief, author)
 
 
 class Failing(Rehearsal):
@@ -166,9 +167,9 @@ class Failing(Rehearsal):
 
     judged = 0
 
-    def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]:
+    def answer(self, brief: AnyBrief, author: SingleAuthor) -> tuple[Answer, Usage]:
         self.judged += isinstance(brief, JudgeBrief)
-        return super().answer(brief)
+        return super().answer(brief, author)
 
     def verify(self, job: VerifyJob) -> Verdict:
         verdict = super().verify(job)

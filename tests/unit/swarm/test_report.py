@@ -8,6 +8,7 @@ from statistics import geometric_mean, mean, median, stdev
 import pytest
 
 from benchmarks.metrics import METRICS
+from roles.author import Usage
 from swarm import events as e
 from swarm.context import RunFiles
 from swarm.journal import Journal
@@ -203,6 +204,22 @@ def test_cost_adds_up_by_role_and_by_device(state: RunState) -> None:
     assert sum(row.calls for row in role_costs(state)) == len(state.roles) == 44
     assert sum(row.seconds for row in device_costs(state)) == pytest.approx(state.device_seconds)
     assert {row.what for row in device_costs(state)} == {"profile", "verify", "benchmark"}
+
+
+def test_a_cost_that_nobody_knows_is_not_shown_as_none(events: list[e.AnyEvent]) -> None:
+    told = {"usd": 0.5, "outside": ("../main.py",), "isolation": "bubblewrap"}
+    usages = ({"usd": None, "prompt_tokens": None, "completion_tokens": None}, told)
+    calls = [e.RoleCalled(role="judge", usage=Usage(author="cli", model="m", **fields), epoch=1) for fields in usages]
+    for known, shown in ((1, "unknown"), (2, "$0.50 and 1 of unknown cost")):
+        extra = [*events, *calls[:known]]
+        without_others = [ev for ev in extra if not isinstance(ev, e.RoleCalled) or ev.usage.author == "cli"]
+        state = fold(without_others)
+        [row] = role_costs(state)
+        assert (row.unpriced, row.usd) == (1, None if known == 1 else 0.5)
+        page = page_of(state)
+        assert f"<td>{shown}</td>" in page
+    assert "The judge wrote or wanted to write what it may not, which was refused or put back: ../main.py." in page
+    assert "Commands that answered as judge were confined by bubblewrap." in page
 
 
 def test_the_report_of_a_run_folder_is_written_beside_its_journal(events: list[e.AnyEvent], tmp_path: Path) -> None:

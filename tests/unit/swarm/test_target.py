@@ -1,10 +1,14 @@
 """Reading a Target: defaults, every fault at once, and the text that reads back as the same Target."""
 
+import json
 from pathlib import Path
 
 import pytest
 import yaml
 
+from ckb.hashing import sha256_json
+from roles.settings import EnsembleSettings
+from swarm.context import RunFiles, asked
 from swarm.target import Target, TargetError, load_target, parse_target, target_from_text
 from swarm.target_text import render_target
 
@@ -21,6 +25,18 @@ def test_a_model_path_is_all_that_a_target_needs() -> None:
 def test_an_author_may_be_a_bare_name() -> None:
     target = parse_target({**SMALLEST, "authors": {"default": "composer"}}, "t.yaml")
     assert target.authors["default"].kind == "composer"
+
+
+def test_the_authors_of_a_target_read_back_with_everything_that_they_were_given() -> None:
+    model = {"kind": "litellm", "model": "p/m", "temperature": 0.2, "test_runs": 2, "weight": 3}
+    command = {"kind": "cli", "preset": "claude", "model": "m", "most_usd": 2, "environment": ["ANTHROPIC_API_KEY"]}
+    authors = {"implementer": {"kind": "ensemble", "members": [model, command], "learn": False}, "judge": command}
+    target = parse_target({**SMALLEST, "authors": authors}, "t.yaml")
+    assert parse_target(yaml.safe_load(render_target(target)), "rendered") == target
+    ensemble = target.authors["implementer"]
+    assert isinstance(ensemble, EnsembleSettings)
+    assert list(ensemble.arms) == ["p/m", "claude m"]
+    assert (ensemble.learn, target.authors["judge"].kind) == (False, "cli")
 
 
 @pytest.mark.parametrize("path", TARGETS, ids=lambda path: path.name)
@@ -50,6 +66,39 @@ FAULTS: list[tuple[dict[str, object], str]] = [
     ({"hardware": {"accelerator": "tpu"}}, r"hardware.accelerator: .*'cpu' or 'cuda', got 'tpu'"),
     ({"budget": {"minutes": float("inf")}}, r"budget.minutes: .*finite"),
     ({"authors": {"default": "oracle"}}, r"authors.default: .*'oracle'"),
+    ({"authors": {"default": {"kind": "cli"}}}, r"authors.default.most_usd: Field required"),
+    (
+        {"authors": {"default": {"kind": "cli", "most_usd": 1}}},
+        r"authors.default: give either preset \(claude, codex, opencode, gemini\) or command",
+    ),
+    (
+        {"authors": {"default": {"kind": "cli", "most_usd": 1, "command": "agent {prompt}"}}},
+        r"command knows no \{prompt\}; its places are \{prompt_file\}, \{folder\} and \{model\}",
+    ),
+    (
+        {"authors": {"default": {"kind": "cli", "most_usd": 1, "command": "agent"}}},
+        r"command must name \{prompt_file\}",
+    ),
+    (
+        {"authors": {"default": {"kind": "cli", "most_usd": 1, "preset": "vim"}}},
+        r"authors.default.preset: .*'gemini', got 'vim'",
+    ),
+    (
+        {"authors": {"default": {"kind": "cli", "most_usd": 1, "preset": "codex", "key": "sk-1"}}},
+        r"authors.default.key: unknown key; authors.default has kind, preset, command, model, environment",
+    ),
+    (
+        {"authors": {"judge": {"kind": "ensemble", "members": [{"kind": "composer"}, {"kind": "litellm"}]}}},
+        r"authors.judge.members.1.model: Field required",
+    ),
+    (
+        {"authors": {"judge": {"kind": "ensemble", "members": [{"kind": "composer", "model": "m"}] * 2}}},
+        r"authors.judge.members.0.model: unknown key; authors.judge.members.0 has kind, weight",
+    ),
+    (
+        {"authors": {"judge": {"kind": "ensemble", "members": [{"kind": "replay", "transcript": "t"}]}}},
+        r"authors.judge.members.0: .*'replay'",
+    ),
     ({"sources": False}, r"sources: .*'off', got False"),
     ({"sources": "on"}, r"sources: .*'off', got 'on'"),
     ({"operators": ["vllm"]}, r"operators: vllm is an inference framework"),
@@ -103,3 +152,16 @@ def test_a_relative_model_path_is_below_enginesmith_home(tmp_path: Path, monkeyp
     monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
     assert Target(model={"path": "models/x"}).checkpoint == tmp_path / "models/x"  # type: ignore[arg-type]
     assert Target(model={"path": "/opt/x"}).checkpoint == Path("/opt/x")  # type: ignore[arg-type]
+
+
+def test_a_run_that_began_when_fewer_keys_were_known_asks_the_same(tmp_path: Path) -> None:
+    """Every new key of a Target changes the hash of its whole resolved form."""
+    files = RunFiles(tmp_path)
+    target = parse_target(SMALLEST, "t.yaml")
+    before = json.loads(target.model_dump_json(exclude={"budget"}))
+    del before["authors"]["default"]["weight"]
+    files.target.write_text(yaml.safe_dump({**before, "budget": {"minutes": 90}}))
+    assert files.read_target().authors == target.authors
+    assert files.asked_as_written() == sha256_json(before) != asked(files.read_target())
+    files.target.write_text(yaml.safe_dump({**before, "search": {**before["search"], "rounds": 9}}))
+    assert files.asked_as_written() != sha256_json(before)

@@ -1,0 +1,1 @@
+from roles.authors.cli.author import CliAuthor as CliAuthor

@@ -1,0 +1,1 @@
+"""What an author can do in a conversation: each module offers one kind of tool."""
