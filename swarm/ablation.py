@@ -65,9 +65,9 @@ def results(state: RunState, plan: Plan, merged: e.Merged) -> tuple[Ablation, ..
 
 
 def _result(state: RunState, plan: Plan, merge: e.Merged, made: Sequence[Benchmark]) -> Ablation:
-    issue = state.issues[state.candidates[merge.candidate].submitted.issue].issue
-    change = dict(issue.hypothesis.change) if issue.hypothesis else {}
-    told = {"candidate": merge.candidate, "title": issue.title, "change": change}
+    candidate = state.candidates[merge.candidate]
+    title = state.issues[candidate.submitted.issue].issue.title
+    told = {"candidate": merge.candidate, "title": title, "change": state.change_of(candidate)}
     arm = name_of(merge.candidate)
     timed = next((b for b in reversed(made) if any(result.arm == arm for result in b.arms)), None)
     if timed is None:

@@ -185,6 +185,15 @@ class Workspace:
                 raise MergeConflict(conflicts) from error
             return self._committed(branch, work)
 
+    def take(self, commit: str, message: str, branch: str) -> Committed:
+        """A merge of a candidate's commit with main's tip, on `branch`, that has the candidate's tree and nothing of
+        what main has else. Main is not touched."""
+        with self._lock:
+            parents = ("-p", self.tip(), "-p", commit)
+            merged = str(self.repo.git.commit_tree(f"{commit}^{{tree}}", *parents, "-m", message))
+            with self._worktree(branch, merged) as work:
+                return self._committed(branch, work)
+
     def without(self, merge: str, tip: str, branch: str) -> Committed:
         """The tree at `tip` with one merge below it undone, on `branch`. Raises MergeConflict where a later one changed
         the same lines."""

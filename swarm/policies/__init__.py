@@ -1,0 +1,14 @@
+"""Outer-loop policies: what to try next. One file each, all behind `swarm.policies.base.Policy`."""
+
+from swarm.policies.base import Policy
+from swarm.policies.evolutionary import Evolutionary
+from swarm.policies.issue_tracker import IssueTracker
+from swarm.policies.ralph import Ralph
+from swarm.target import PolicyName
+
+POLICIES: dict[PolicyName, type[Policy]] = {
+    "issue_tracker": IssueTracker,
+    "evolutionary": Evolutionary,
+    "ralph": Ralph,
+}
+"""By their names in a Target (`search.policy`)."""

@@ -355,7 +355,12 @@ def test_the_orchestrator_dispatches_by_effect_remembers_and_stops() -> None:
         for i, e in enumerate((0.1, 0.3, 0.2))
     ]
     brief = b.OrchestratorBrief(
-        run="r", facts=LLAMA, hypotheses=tuple(made), parallel=2, memory="", last_round=("r1-1-c0 step: kept, +60%",)
+        run="r",
+        facts=LLAMA,
+        hypotheses=tuple(made),
+        parallel=2,
+        memory="",
+        last_round=(b.Outcome(line="r1-1-c0 step: kept, +60%", meaning="gain"),),
     )
     answer, _ = Composer().answer(brief)
     assert isinstance(answer, b.OrchestratorAnswer)
