@@ -54,12 +54,12 @@ def meaning(context: Context, candidate: Candidate) -> Meaning:
         return "gain"
     if not decided.judged:
         return "not found out"
-    if candidate.evidence or candidate.objections:
-        return "failed implementation"
     benchmark = context.state.benchmark("round", context.state.round_of(candidate.id))
     if not benchmark or all(arm.arm != candidate.id for arm in benchmark.arms):
-        return "not found out"  # a tree that was known: what became of the other one says it
-    if decided.interval is None:
+        # without evidence it is a tree that was known: what became of the other one says it
+        failed = candidate.evidence or (candidate.before and candidate.before.evidence)
+        return "failed implementation" if failed else "not found out"
+    if candidate.evidence or candidate.objections or decided.interval is None:
         return "failed implementation"
     measured = compare(benchmark, context.plan).get(candidate.id)
     clear = decided.interval[0] >= MINIMUM_EFFECT and not (measured and measured.moved)

@@ -11,7 +11,6 @@ from swarm.gains import MINIMUM_EFFECT
 from swarm.issues import performance_issue
 from swarm.policies.base import Counsel, Known, Next
 
-
 NOTHING_LEFT = f"no open direction is worth a candidate (gains from {MINIMUM_EFFECT:.0%} count)"
 
 
