@@ -38,8 +38,8 @@ DECILE = 0.1
 LONGEST = 300
 """Rounds after which a search ends without."""
 STARTS = {"any design": 1.0, "a design of the better half": 0.5}
-"""What a search starts from, in words -> the best share of all that it is drawn from. A first engine takes the defaults,
-which the knowledge holds to be best: it is hardly any design."""
+"""What a search starts from, in words -> the best share of all that it is drawn from. A first engine takes the
+defaults, which the knowledge holds to be best: it is hardly any design."""
 METRIC = "worth"
 NAMES = tuple(f"x{i:02}" for i in range(N))
 PAGE = Path(__file__).parents[2] / "docs" / "policies.md"

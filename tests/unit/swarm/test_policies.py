@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
@@ -13,6 +14,7 @@ from swarm.policies.base import Assignment, Known, Tree
 from swarm.policies.evolutionary import ISLANDS, MIGRATION, NOTHING_LEFT, Evolutionary, fronts, pool, ranked
 from swarm.policies.issue_tracker import NOTHING_LEFT as NO_DIRECTION
 from swarm.policies.ralph import Ralph
+from swarm.target import PolicyName
 
 SPACE: dict[str, tuple[Choice, ...]] = {"a": (0, 1, 2), "b": ("x", "y"), "c": (False, True), "d": (1, 2, 4, 8)}
 START: dict[str, Choice] = {"a": 0, "b": "x", "c": False, "d": 1}
@@ -58,6 +60,10 @@ POPULATION = (
 """The last one failed its gates: nothing was measured."""
 
 
+def test_every_policy_that_a_target_may_name_is_there() -> None:
+    assert POLICIES.keys() == set(get_args(PolicyName))
+
+
 def test_the_issue_tracker_follows_its_roles_and_says_why_it_ends() -> None:
     ideas = [Hypothesis(title=t, change={}, expected_effect=0, acceptance="", falsification="") for t in "ab"]
     decided = POLICIES["issue_tracker"]().next(known(3), Counsel(ideas))
@@ -72,7 +78,7 @@ def test_the_issue_tracker_follows_its_roles_and_says_why_it_ends() -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_policy_decides_the_same_again(name: str) -> None:
     seen = known(2, *POPULATION)
-    first, second = (POLICIES[name]().next(seen, Counsel()) for _ in range(2))  # type: ignore[index]
+    first, second = (POLICIES[name]().next(seen, Counsel()) for _ in range(2))
     assert first == second
 
 

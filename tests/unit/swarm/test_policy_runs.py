@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gpu_actors.benchmark_jobs import Row
 from gpu_actors.jobs import Verdict, VerifyJob
@@ -173,9 +172,3 @@ def speed(context: Context, commit: str) -> float:
     trees += [(c.submitted.commit, c.submitted.tree) for c in context.state.candidates.values()]
     tree = next(tree for at, tree in trees if at == commit)
     return 20 + int(tree[8:12], 16) / 65536 * 20
-
-
-@pytest.mark.parametrize("policy", ["issue_tracker", "evolutionary", "ralph"])
-def test_a_target_names_its_policy(policy: str) -> None:
-    text = yaml.safe_dump({"model": {"path": "m"}, "search": {"policy": policy}})
-    assert Target.model_validate(yaml.safe_load(text)).search.policy == policy
