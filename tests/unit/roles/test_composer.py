@@ -403,7 +403,11 @@ def test_a_free_hand_changes_one_thing_of_the_incumbent_and_other_seeds_other_th
         assert isinstance(answer, b.ImplementerAnswer)
         assert answer == again
         changed = {name for name, value in answer.choices.items() if name in plain and plain[name] != value}
-        assert changed, seed
+        alone = [
+            complete({name: answer.choices[name]}, brief.contracts, brief.fragments, brief.facts, prefer=plain)
+            for name in changed
+        ]
+        assert answer.choices in alone, "one change, with what it brings"
         assert answer.summary.startswith("changed ")
         found.append(answer.choices)
     assert len({str(sorted(choices.items())) for choices in found}) > 3

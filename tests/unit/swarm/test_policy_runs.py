@@ -107,6 +107,11 @@ def test_candidates_start_from_their_parents_and_one_that_beats_the_incumbent_re
         assert child.merged.choices == child.submitted.choices
         before = state.main_before(state.round_of(child.id))
         assert context.workspace.repo.git.rev_parse(f"{child.merged.commit}^1") == before.commit
+    gained = [c for c in lineages if not c.merged and c.decided and c.decided.interval and c.decided.interval[0] > 0.01]
+    assert gained, "no round had two that gained"
+    for child in gained:
+        assert child.decided
+        assert "this tree of another lineage would replace it" in child.decided.reason
     assert state.released
     assert state.released.tree == state.merges[-1].tree
     trees = [c.submitted.tree for c in children if c.decided and c.decided.judged and c.verdicts]
