@@ -42,7 +42,9 @@ class ImplementerBrief(Brief):
     fragments: tuple[Fragment, ...]
     """Examples filed under these contracts whose platform, model and workload conditions hold."""
     change: dict[str, Choice] = Field(default_factory=dict)
-    """A performance hypothesis: the decisions or parameters to change; empty for a stage."""
+    """A performance hypothesis: the decisions or parameters to change; empty for a stage, and where `free`."""
+    free: bool = False
+    """What to change in the whole engine is the implementer's own affair."""
     files: dict[str, str] = Field(default_factory=dict)
     """The tree so far: path -> text."""
     failures: tuple[Evidence, ...] = ()
@@ -183,6 +185,19 @@ class EvaluatorAnswer(Frozen):
     hypotheses: tuple[Hypothesis, ...] = ()
 
 
+Meaning = Literal["gain", "no gain", "failed implementation", "not found out"]
+"""What a candidate's end says about its idea. Only `no gain` speaks against it: it was at work and didn't help. A
+failed implementation (review, gates, judge, a crash while it was timed) needs mending or a narrower scope."""
+
+
+class Outcome(Frozen):
+    """What became of one candidate, for the long-term memory."""
+
+    line: str
+    """Change, outcome and effect, as authors may see them."""
+    meaning: Meaning
+
+
 class OrchestratorBrief(Brief):
     """Proposed hypotheses, to be ordered and cut to what the round can dispatch."""
 
@@ -190,8 +205,8 @@ class OrchestratorBrief(Brief):
     hypotheses: tuple[Hypothesis, ...]
     parallel: int
     memory: str
-    last_round: tuple[str, ...] = ()
-    """One line a candidate of the last round: change, outcome, effect."""
+    last_round: tuple[Outcome, ...] = ()
+    """One for each candidate of the last round."""
     minimum: float = 0.0
     """A smaller gain is not kept, so what promises less is not worth a candidate."""
 

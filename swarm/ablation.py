@@ -1,7 +1,7 @@
 """What each kept mechanism is worth in the final engine: the engine against itself with only that one undone.
 
 A gain that was measured when it came may have been overtaken by what came after it. A merge is undone in git, whoever
-wrote it; where a later one changed the same lines it can't be, and that is said.
+wrote it; where a later one changed the same lines or replaced them it can't be, and that is said.
 """
 
 from collections.abc import Sequence
@@ -45,13 +45,16 @@ def kept(state: RunState, merged: e.Merged) -> list[e.Merged]:
 
 
 def arms(context: Context, merged: e.Merged) -> list[Arm]:
-    """The engine without each of its mechanisms; those that can't be undone alone are left out."""
+    """The engine without each of its mechanisms; those that can't be undone alone, and those of which
+    nothing is left, are left out."""
     found = []
     for merge in kept(context.state, merged):
         branch = f"without/{merge.candidate}"
         try:
             undone = context.workspace.without(merge.commit, merged.commit, branch)
         except MergeConflict:
+            continue
+        if undone.tree == merged.tree:
             continue
         found.append(Arm(name=name_of(merge.candidate), engine=context.engine_job(undone.commit, undone.tree)))
     return found
@@ -65,13 +68,13 @@ def results(state: RunState, plan: Plan, merged: e.Merged) -> tuple[Ablation, ..
 
 
 def _result(state: RunState, plan: Plan, merge: e.Merged, made: Sequence[Benchmark]) -> Ablation:
-    issue = state.issues[state.candidates[merge.candidate].submitted.issue].issue
-    change = dict(issue.hypothesis.change) if issue.hypothesis else {}
-    told = {"candidate": merge.candidate, "title": issue.title, "change": change}
+    candidate = state.candidates[merge.candidate]
+    title = state.issues[candidate.submitted.issue].issue.title
+    told = {"candidate": merge.candidate, "title": title, "change": state.change_of(candidate)}
     arm = name_of(merge.candidate)
     timed = next((b for b in reversed(made) if any(result.arm == arm for result in b.arms)), None)
     if timed is None:
-        why = "it can't be undone alone: what was merged later changed the same lines"
+        why = "it can't be undone alone: what was merged later changed or replaced its lines"
         return Ablation(**told, effect=None, interval=None, why=why)
     if measured := compare(timed, plan, against=arm).get(ENGINE):
         return Ablation(**told, effect=measured.effect, interval=(measured.low, measured.high))

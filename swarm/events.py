@@ -68,6 +68,12 @@ class Issue(Frozen):
     """Commit that the work starts from."""
     round: int = 0
     """Round of the performance loop; 0 for the stages."""
+    island: int | None = None
+    """Where a policy keeps several populations: the one that it belongs to."""
+    parents: tuple[str, ...] = ()
+    """Candidates whose choices went into the hypothesis, that of the base first; none: it is about what was on main."""
+    seed: int = 0
+    """Added to the seeds of its implementers, where the same issue is given out again and again."""
 
 
 class IssueOpened(Event):
@@ -183,6 +189,8 @@ class RoundOpened(Event):
     """MEMORY.md for after the round."""
     stop: bool
     """Whether this round is the last one."""
+    reason: str = ""
+    """Why the search ends with it; empty while it goes on, and in journals from before this field."""
 
 
 class RoundClosed(Event):

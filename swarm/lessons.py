@@ -68,7 +68,8 @@ def measured_effect(context: Context, candidate: Candidate) -> b.Lesson | None:
     if issue.hypothesis is None or decided is None or decided.effect is None:
         return None
     facts = context.facts
-    claim = [context.plan.metric, dict(issue.hypothesis.change)]
+    change = context.state.change_of(candidate)
+    claim = [context.plan.metric, change]
     return b.Lesson(
         id=f"{facts.platform.accelerator}-{facts.workload.dtype}-{sha256_json(claim)[:12]}",
         title=issue.title,
@@ -76,7 +77,7 @@ def measured_effect(context: Context, candidate: Candidate) -> b.Lesson | None:
         applies_to=(
             f"platform.accelerator == {facts.platform.accelerator!r} and workload.dtype == {facts.workload.dtype!r}"
         ),
-        change=issue.hypothesis.change,
+        change=change,
         metric=context.plan.metric,
         effect=decided.effect,
         interval=decided.interval,

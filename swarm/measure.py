@@ -11,8 +11,8 @@ from typing import Generic, Literal, TypeVar
 from benchmarks.metrics import GOODPUT, USER_METRIC
 from benchmarks.stats import WIDEST, log_ratio, percentile
 from gpu_actors.benchmark_jobs import ArmResult, Benchmark, Row
+from swarm.gains import Measured
 from swarm.plan import Plan
-from swarm.policies.issue_tracker import Measured
 
 DECODE_METRICS = ("tpot", "decode")
 """Metrics that look at nothing before the first token."""

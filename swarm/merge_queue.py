@@ -14,10 +14,9 @@ from gpu_actors.criteria import judged
 from gpu_actors.jobs import EngineJob
 from swarm import events as e
 from swarm.context import Context
+from swarm.gains import Measured, gains, independent, told_of_no_gain, why_no_gain
 from swarm.inner_loop import ALL_LEVELS, InnerLoop
 from swarm.measure import compare, objective_of
-from swarm.policies import issue_tracker as policy
-from swarm.policies.issue_tracker import Measured
 from swarm.state import Candidate
 from swarm.workspace import Committed, MergeConflict
 
@@ -47,13 +46,13 @@ class MergeQueue:
         Those that have their row are left alone: a resumed round comes here with all of its candidates again.
         """
         effects = compare(benchmark, self.context.plan)
-        gains = policy.gains(list(effects.values()))
-        winners = {m.candidate for m in gains}
+        won = gains(list(effects.values()))
+        winners = {m.candidate for m in won}
         for candidate in candidates:
             if candidate.decided or candidate.id in winners:
                 continue
             if measured := effects.get(candidate.id):
-                self._discard(candidate, policy.why_no_gain(measured), measured, policy.told_of_no_gain(measured))
+                self._discard(candidate, why_no_gain(measured), measured, told_of_no_gain(measured))
             elif not objective_of(benchmark, "incumbent", self.context.plan):
                 reason = f"nothing to compare with, the incumbent: {why_void(benchmark, 'incumbent')}"
                 self._row(candidate, "discarded", reason, None, judged=False)
@@ -61,7 +60,7 @@ class MergeQueue:
                 reason = f"no valid measurement: {why_void(benchmark, candidate.id)}"
                 self._row(candidate, "discarded", reason, None, judged=not only_busy(benchmark, candidate.id))
         by_id = {candidate.id: candidate for candidate in candidates}
-        for measured in gains:
+        for measured in won:
             candidate = by_id[measured.candidate]
             if candidate.decided:
                 continue
@@ -74,11 +73,12 @@ class MergeQueue:
                 self._take(candidate, measured)
 
     def merge_first(self, candidate: Candidate, reason: str, measured: Measured | None = None, told: str = "") -> None:
-        """Merges a candidate whose base is main's tip: the merged tree is the verified one."""
+        """Merges the first candidate of a stage or round: the merged tree is the verified one, whole. One that started
+        elsewhere than from main was measured against main as a whole, and replaces it as that."""
         if not candidate.merged:
             message = f"Merge {candidate.id}: {reason}"
-            merged = self.context.workspace.merge(candidate.submitted.commit, message, f"merge/{candidate.id}")
-            assert merged.tree == candidate.submitted.tree, "a merge on its own base must not change the tree"
+            merged = self.context.workspace.take(candidate.submitted.commit, message, f"merge/{candidate.id}")
+            assert merged.tree == candidate.submitted.tree, "what is taken whole is the tree that was verified"
             self._advance(candidate, merged, dict(candidate.submitted.choices))
         self._keep(candidate, reason, measured, told)
 
@@ -94,8 +94,7 @@ class MergeQueue:
             return
         gain = interval_of(measured)
         issue = self.context.state.issues[candidate.submitted.issue].issue
-        if earlier := self._merged_on_the_same(candidate, issue):
-            but = f"but {earlier} changed the same decision and gained more"
+        if but := self._overtaken(candidate, issue):
             self._discard(candidate, f"gain of {gain}, {but}", measured, f"{GAINED}, {but}")
             return
         verdict = candidate.verdicts.get("screen") or self.inner.verify(candidate, "screen", ("L3",))
@@ -108,7 +107,7 @@ class MergeQueue:
             but = f"but the judge objects: {objections[0]}"
             self._discard(candidate, f"gain of {gain}, {but}", None, f"{GAINED}, {but}")
             return
-        if self.context.workspace.tip() != issue.base:
+        if self._merges_of(issue.round):
             self._stack(candidate, issue, measured)  # which measures again, in fresh processes, what is merged
         elif self._came_again(candidate, issue, measured):
             self.merge_first(candidate, f"gain of {gain}", measured, GAINED)
@@ -119,9 +118,9 @@ class MergeQueue:
         incumbent = self.context.state.merges[-1]
         benchmark = self._paired("again", issue.round, incumbent, candidate, self.context.job_of(candidate))
         again = compare(benchmark, self.context.plan).get(candidate.id)
-        if again and policy.gains([again]):
+        if again and gains([again]):
             return True
-        lost = policy.why_no_gain(again) if again else f"no valid measurement: {why_void(benchmark, candidate.id)}"
+        lost = why_no_gain(again) if again else f"no valid measurement: {why_void(benchmark, candidate.id)}"
         reason = f"gain of {interval_of(measured)}, which did not come again: {lost}"
         judged = bool(again) or not only_busy(benchmark, candidate.id)
         self._row(candidate, "discarded", reason, again, f"{GAINED} that did not come again", judged=judged)
@@ -138,7 +137,7 @@ class MergeQueue:
             but = f"{conflict} with {earlier[-1].candidate}; open again on the new base"
             self._discard(candidate, but, measured)
             return
-        choices = self.context.choices | self._difference(candidate)
+        choices = self.context.choices | self.context.state.difference(candidate)
         verdict = candidate.verdicts.get("merge") or self.inner.verify(candidate, "merge", ALL_LEVELS, merged, choices)
         if not verdict.passed:
             reason = f"merged with {earlier[-1].candidate}, {verdict.why}"
@@ -148,8 +147,8 @@ class MergeQueue:
         job = self.context.engine_job(merged.commit, merged.tree)
         stacked = self._paired("merge", issue.round, tip, candidate, job)
         after = compare(stacked, self.context.plan).get(candidate.id)
-        if after is None or not policy.gains([after]):
-            lost = policy.why_no_gain(after) if after else "no valid measurement"
+        if after is None or not gains([after]):
+            lost = why_no_gain(after) if after else "no valid measurement"
             reason = "its gain was lost in the merge"
             self._discard(candidate, f"{reason}: {lost}", after, reason)
             return
@@ -164,12 +163,15 @@ class MergeQueue:
     def _merges_of(self, number: int) -> list[e.Merged]:
         return [m for m in self.context.state.merges if self.context.state.round_of(m.candidate) == number]
 
-    def _merged_on_the_same(self, candidate: Candidate, issue: e.Issue) -> str:
-        """The candidate of this round that was merged with a change of the same decisions, if there is one."""
-        merges = self._merges_of(issue.round)
-        changed = self._difference(candidate)
-        same = (m.candidate for m in merges if not policy.independent(changed, [self._difference_of(m)]))
-        return next(same, "")
+    def _overtaken(self, candidate: Candidate, issue: e.Issue) -> str:
+        """Why a merge of this round, which gained more, leaves no room for a candidate; or nothing."""
+        state, merges = self.context.state, self._merges_of(issue.round)
+        if merges and not state.from_main(candidate):
+            return f"but {merges[-1].candidate} gained more, and this tree of another lineage would replace it"
+        changed = state.difference(candidate)
+        merged = ((m.candidate, state.difference(state.candidates[m.candidate])) for m in merges)
+        same = next((name for name, other in merged if not independent(changed, [other])), "")
+        return f"but {same} changed the same decision and gained more" if same else ""
 
     def _paired(
         self, purpose: e.BenchmarkPurpose, number: int, incumbent: e.Merged, candidate: Candidate, job: EngineJob
@@ -223,15 +225,6 @@ class MergeQueue:
                 judged=judged,
             )
         )
-
-    def _difference(self, candidate: Candidate) -> dict[str, Choice]:
-        """What a candidate's tree decides otherwise than the one it started from: its change, and what that brought."""
-        base = self.context.state.issues[candidate.submitted.issue].issue.base
-        before = next((m.choices for m in self.context.state.merges if m.commit == base), {})
-        return {name: value for name, value in candidate.submitted.choices.items() if before.get(name) != value}
-
-    def _difference_of(self, merge: e.Merged) -> dict[str, Choice]:
-        return self._difference(self.context.state.candidates[merge.candidate])
 
 
 def unmet(issue: e.Issue, measured: Measured) -> str:

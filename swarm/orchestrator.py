@@ -14,11 +14,11 @@ from swarm.budget import BudgetExceeded
 from swarm.context import Context
 from swarm.crew import Crew
 from swarm.inner_loop import ALL_LEVELS, FIRST_STAGE_LEVELS, STAGE_LEVELS, BlockedByHardware, InnerLoop
+from swarm.issues import stage_issue
 from swarm.lessons import lessons_of
 from swarm.measure import SHOWN, repeats_for
 from swarm.merge_queue import MergeQueue
 from swarm.outer_loop import OuterLoop
-from swarm.policies import issue_tracker as policy
 from swarm.release import write_engine
 from swarm.user_inputs import absolute_command
 
@@ -104,7 +104,7 @@ class Orchestrator:
         """One construction stage: implementers at work at once on their branches; the first in order whose candidate
         passes is merged. The others keep their branches, and a row that says that they were not needed."""
         contracts, tip = self.context.contracts((stage,)), self.context.workspace.tip()
-        opened = self.context.open_issue(policy.stage_issue(stage, contracts, tip))
+        opened = self.context.open_issue(stage_issue(stage, contracts, tip))
         if opened.closed:
             return opened.closed.outcome == "merged"
         issue, width = opened.issue, self.context.target.search.parallel
@@ -193,6 +193,6 @@ class Orchestrator:
         return "the final acceptance failed: see the verdicts of the report"
 
     def _why_failed(self, stage: Stage) -> str:
-        issue = self.context.state.issues[policy.stage_issue(stage, (), "").id]
+        issue = self.context.state.issues[stage_issue(stage, (), "").id]
         rows = [f"{c.id}: {c.decided.reason}" for c in issue.candidates.values() if c.decided]
         return f"no candidate of stage {stage} passed its gates ({'; '.join(rows)})"

@@ -1,20 +1,20 @@
 """The outer loop (VibeServe, section 3.2): rounds of hypotheses about an accepted engine, until it is fast enough or
-nothing is worth a candidate.
+nothing is worth a candidate. What a round tries is the policy's to say (`swarm/policies/`).
 
 As in the inner loop each step is looked up in the journal first and is skipped if it was done.
 """
 
-from gpu_actors.benchmark_jobs import Arm, Profile
-from roles.briefs import EvaluatorAnswer, EvaluatorBrief, OrchestratorAnswer, OrchestratorBrief
+from gpu_actors.benchmark_jobs import Arm
 from swarm import events as e
-from swarm import shown
 from swarm.budget import BudgetExceeded
 from swarm.context import Context
+from swarm.counsel import LoopCounsel
 from swarm.crew import Crew
 from swarm.inner_loop import STAGE_LEVELS, InnerLoop
+from swarm.known import known
 from swarm.measure import objective_of
 from swarm.merge_queue import Measure, MergeQueue
-from swarm.policies import issue_tracker as policy
+from swarm.policies import POLICIES
 from swarm.state import Candidate
 
 
@@ -27,10 +27,11 @@ class OuterLoop:
         self.inner = inner
         self.queue = queue
         self.measure = measure
+        self.policy = POLICIES[context.target.search.policy]()
 
     def improve(self) -> None:
-        """Rounds of hypotheses until the objective's target, the round limit, the soft budget or the orchestrator's
-        own word ends them."""
+        """Rounds of hypotheses until the objective's target, the round limit, the soft budget or the policy's own word
+        ends them."""
         for number in range(1, self.context.target.search.rounds + 1):
             done = next((r for r in self.context.state.rounds if r.round == number), None)
             if not done:
@@ -63,62 +64,15 @@ class OuterLoop:
         issues = [self.context.open_issue(issue).issue for issue in opened.issues]
         if issues:
             self._try(number, issues)
-        reason = (
-            "" if issues else f"no open direction is worth a candidate (gains from {policy.MINIMUM_EFFECT:.0%} count)"
-        )
-        return self._close_round(number, opened.memory, stop=opened.stop or not issues, reason=reason)
+        return self._close_round(number, opened.memory, stop=opened.stop or not issues, reason=opened.reason)
 
     def _dispatch(self, number: int) -> e.RoundOpened:
-        """The round's issues: the evaluator's hypotheses in the orchestrator's order."""
-        hypotheses = self._hypotheses()
-        brief = OrchestratorBrief(
-            run=self.context.files.root.name,
-            facts=self.context.facts,
-            choices=self.context.choices,
-            hypotheses=hypotheses.hypotheses,
-            parallel=self.context.target.search.parallel,
-            minimum=policy.MINIMUM_EFFECT,
-            memory=self.context.state.memory,
-            last_round=shown.round_lines(self.context, number - 1),
+        """The round's issues, as the policy decides."""
+        counsel = LoopCounsel(self.context, self.crew, self.inner, number)
+        decided = self.policy.next(known(self.context, number), counsel)
+        return e.RoundOpened(
+            round=number, issues=decided.issues, memory=decided.memory, stop=decided.stop, reason=decided.reason
         )
-        answer, _ = self.inner.ask(brief, OrchestratorAnswer, None, None)
-        issues = policy.round_issues(number, hypotheses.hypotheses, answer.dispatch, self.context.workspace.tip())
-        return e.RoundOpened(round=number, issues=tuple(issues), memory=answer.memory, stop=answer.stop)
-
-    def _hypotheses(self) -> EvaluatorAnswer:
-        incumbent = self.context.state.merges[-1]
-        if incumbent.tree not in self.context.state.profiles:
-            self.context.ledger.check()
-            self.context.note("profile of the incumbent")
-            profile = self.crew.profile(self.context.engine_job(incumbent.commit, incumbent.tree))
-            self.context.journal.append(e.DeviceUsed(what="profile", seconds=profile.device_seconds))
-            self.context.journal.append(e.ProfileMade(tree=incumbent.tree, profile=profile))
-        plan, state = self.context.plan, self.context.state
-        profile = state.profiles[incumbent.tree]
-        brief = EvaluatorBrief(
-            run=self.context.files.root.name,
-            facts=self.context.facts,
-            choices=self.context.choices,
-            metric=plan.metric,
-            current=self._current(profile),
-            bound=plan.bound,
-            shares=profile.shares,
-            step_ms=None if profile.failure else profile.step_ms,
-            space=plan.space,
-            affects=plan.affects,
-            tried=tuple(state.tried),
-            known=self.context.experience + shown.lessons(self.context),
-            wanted=self.context.target.search.parallel,
-            memory=state.memory,
-        )
-        return self.inner.ask(brief, EvaluatorAnswer, None, None)[0]
-
-    def _current(self, profile: Profile) -> float | None:
-        """The incumbent's objective, as authors may see it: of their part of its benchmark, or the profiled step where
-        that is the same."""
-        if self.context.plan.metric.startswith("tpot") and not profile.failure:
-            return profile.step_ms
-        return shown.incumbent_objective(self.context)
 
     def _incumbent_objective(self) -> float | None:
         """What the latest benchmark with the tree on main in it says of the objective; None before the first."""

@@ -4,11 +4,11 @@ Whoever sees the numbers that decide can fit them, round after round, without be
 are told with the figures that decided: nothing of that run is decided any more.
 """
 
-from roles.briefs import Lesson
+from roles.briefs import Lesson, Meaning, Outcome
 from swarm.context import Context
+from swarm.gains import MINIMUM_EFFECT, Measured
 from swarm.lessons import measured_effect
 from swarm.measure import compare, objective_of
-from swarm.policies.issue_tracker import Measured
 from swarm.state import Candidate
 
 
@@ -39,10 +39,31 @@ def line(context: Context, candidate: Candidate) -> str:
     return f"{words}; measured {seen.effect:+.1%} [{seen.low:+.1%}, {seen.high:+.1%}]" if seen else words
 
 
-def round_lines(context: Context, number: int) -> tuple[str, ...]:
-    """One line for each candidate of a round: the change and what became of it."""
+def outcomes(context: Context, number: int) -> tuple[Outcome, ...]:
+    """What became of each candidate of a round, and what that says of its idea."""
     issues = [i for i in context.state.issues.values() if i.issue.round == number and number > 0]
-    return tuple(line(context, c) for issue in issues for c in issue.candidates.values() if c.decided)
+    decided = [c for issue in issues for c in issue.candidates.values() if c.decided]
+    return tuple(Outcome(line=line(context, c), meaning=meaning(context, c)) for c in decided)
+
+
+def meaning(context: Context, candidate: Candidate) -> Meaning:
+    """What the end of a candidate says of its idea, without a figure that decided."""
+    decided = candidate.decided
+    assert decided, "only what was decided has a meaning"
+    if decided.decision == "kept":
+        return "gain"
+    if not decided.judged:
+        return "not found out"
+    benchmark = context.state.benchmark("round", context.state.round_of(candidate.id))
+    if not benchmark or all(arm.arm != candidate.id for arm in benchmark.arms):
+        # without evidence it is a tree that was known: what became of the other one says it
+        failed = candidate.evidence or (candidate.before and candidate.before.evidence)
+        return "failed implementation" if failed else "not found out"
+    if candidate.evidence or candidate.objections or decided.interval is None:
+        return "failed implementation"
+    measured = compare(benchmark, context.plan).get(candidate.id)
+    clear = decided.interval[0] >= MINIMUM_EFFECT and not (measured and measured.moved)
+    return "gain" if clear else "no gain"
 
 
 def incumbent_objective(context: Context) -> float | None:

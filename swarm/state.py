@@ -117,8 +117,34 @@ class RunState:
     def _asked_of(self, candidate: Candidate) -> dict[str, Choice]:
         """The choices of the tree that a hypothesis was about, with its change."""
         issue = self._issue_of(candidate.id)
-        base = next((m.choices for m in self.merges if m.commit == issue.base), {})
-        return {**base, **issue.hypothesis.change} if issue.hypothesis else {}
+        return {**self.choices_at(issue.base), **issue.hypothesis.change} if issue.hypothesis else {}
+
+    def choices_at(self, commit: str) -> dict[str, Choice]:
+        """The assignment of the tree at a commit: of a merge, or of a candidate on its branch; none of the start."""
+        at = [m.choices for m in self.merges if m.commit == commit]
+        at += [c.submitted.choices for c in list(self.candidates.values()) if c.submitted.commit == commit]
+        return dict(at[0]) if at else {}
+
+    def main_before(self, number: int) -> e.Merged:
+        """What was on main when a round was opened: its candidates are measured against that."""
+        return [m for m in self.merges if self.round_of(m.candidate) < number][-1]
+
+    def from_main(self, candidate: Candidate) -> bool:
+        """Whether a candidate of a round started from what was on main then; if not, it is of another lineage."""
+        issue = self._issue_of(candidate.id)
+        return issue.base == self.main_before(issue.round).commit
+
+    def difference(self, candidate: Candidate) -> dict[str, Choice]:
+        """What a candidate of a round decides otherwise than the incumbent that it is measured against."""
+        before = self.main_before(self.round_of(candidate.id)).choices
+        return {name: value for name, value in candidate.submitted.choices.items() if before.get(name) != value}
+
+    def change_of(self, candidate: Candidate) -> dict[str, Choice]:
+        """The change that a candidate's effect is the effect of: what its hypothesis asked for, unless that was about
+        another tree than the incumbent, or left it to the implementer."""
+        hypothesis = self._issue_of(candidate.id).hypothesis
+        asked = hypothesis.change if hypothesis and self.from_main(candidate) else {}
+        return dict(asked) or self.difference(candidate)
 
     @property
     def whole_engines(self) -> list[e.Merged]:

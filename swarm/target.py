@@ -129,9 +129,13 @@ class Constraints(Frozen):
     """Most memory of the engine's process tree; left out: what the machine has."""
 
 
+PolicyName = Literal["issue_tracker", "evolutionary", "ralph"]
+
+
 class Search(Frozen):
-    policy: Literal["issue_tracker"] = "issue_tracker"
-    """issue_tracker: a backlog of falsifiable hypotheses, several dispatched in each round."""
+    policy: PolicyName = "issue_tracker"
+    """issue_tracker: a backlog of falsifiable hypotheses, several dispatched in each round; evolutionary: islands over
+    whole trees, children of the best; ralph: one issue, again and again, one candidate a round (docs/policies.md)."""
     parallel: int = Field(4, ge=1, le=256)
     """Implementers at work at once."""
     rounds: int = Field(6, ge=0, le=10_000)

@@ -185,18 +185,28 @@ class Workspace:
                 raise MergeConflict(conflicts) from error
             return self._committed(branch, work)
 
+    def take(self, commit: str, message: str, branch: str) -> Committed:
+        """A merge of a candidate's commit with main's tip, on `branch`, that has the candidate's tree and nothing of
+        what main has else. Main is not touched."""
+        with self._lock:
+            parents = ("-p", self.tip(), "-p", commit)
+            merged = str(self.repo.git.commit_tree(f"{commit}^{{tree}}", *parents, "-m", message))
+            with self._worktree(branch, merged) as work:
+                return self._committed(branch, work)
+
     def without(self, merge: str, tip: str, branch: str) -> Committed:
         """The tree at `tip` with one merge below it undone, on `branch`. Raises MergeConflict where a later one changed
-        the same lines."""
+        the same lines; where a later one replaced them all, it is the tree at `tip`."""
         with self._lock, self._worktree(branch, tip) as work:
             try:
                 work.git.revert("--no-edit", "-m", "1", merge)
             except git.GitCommandError as error:
                 conflicts = [line for line in work.git.diff("--name-only", "--diff-filter=U").splitlines() if line]
-                if not conflicts:
-                    raise
-                work.git.revert("--abort")
-                raise MergeConflict(conflicts) from error
+                if conflicts:
+                    work.git.revert("--abort")
+                    raise MergeConflict(conflicts) from error
+                if work.is_dirty(untracked_files=True):
+                    raise  # else nothing of the merge is left, and git has nothing to commit
             return self._committed(branch, work)
 
     def advance(self, commit: str, expected: str) -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from ckb.errors import KnowledgeGap
 from ckb.records import Choice
@@ -32,11 +33,32 @@ def implement(brief: ImplementerBrief) -> ImplementerAnswer:
 
 def decide(brief: ImplementerBrief) -> Assignment:
     """A hypothesis changes what it names in the incumbent; seed 0 keeps the incumbent, or takes the defaults; another
-    seed, or evidence against the last attempt, draws a valid alternative."""
+    seed, or evidence against the last attempt, draws a valid alternative. A free hand changes one thing."""
+    if brief.free:
+        return one_change(brief)
     if brief.change or (brief.seed == 0 and not brief.failures):
         return complete(brief.change, brief.contracts, brief.fragments, brief.facts, prefer=brief.choices)
     evidence = " ".join(failure.gate + failure.summary for failure in brief.failures)
     return draw(brief, random.Random(f"{brief.seed} {evidence}"))
+
+
+def one_change(brief: ImplementerBrief) -> Assignment:
+    """The incumbent with one decision or parameter changed at random, by the seed and by what failed last time.
+
+    Raises Unsatisfiable when nothing can be changed alone."""
+    space = open_space(brief.contracts, brief.fragments, brief.facts)
+    moves = [
+        (name, value)
+        for name in sorted(space.keys() & brief.choices.keys())
+        for value in space[name]
+        if value != brief.choices[name]
+    ]
+    evidence = " ".join(failure.gate + failure.summary for failure in brief.failures)
+    random.Random(f"{brief.seed} {evidence}").shuffle(moves)
+    for name, value in moves:
+        with suppress(Unsatisfiable, KnowledgeGap):
+            return complete({name: value}, brief.contracts, brief.fragments, brief.facts, prefer=brief.choices)
+    raise Unsatisfiable(f"none of {len(moves)} changes of one choice can be made")
 
 
 def draw(brief: ImplementerBrief, rng: random.Random) -> Assignment:
@@ -74,7 +96,7 @@ def numbered(seed: int, space: Mapping[str, Sequence[Choice]]) -> Assignment:
 
 def summary(brief: ImplementerBrief, choices: Assignment) -> str:
     """One line: what was decided, and for a hypothesis what was changed."""
-    if brief.change:
+    if brief.change or brief.free:
         changed = {name: value for name, value in choices.items() if brief.choices.get(name) != value}
         return "changed " + ", ".join(f"{name} = {value}" for name, value in changed.items())
     return "composed with " + ", ".join(f"{name} = {choices[name]}" for name in decisions(brief.contracts))

@@ -151,7 +151,7 @@ BRIEFS: dict[str, AnyBrief] = {
         hypotheses=(HYPOTHESIS,),
         parallel=2,
         memory="Tiles were never tried.",
-        last_round=("BLOCK = 16: lost 2 %",),
+        last_round=(b.Outcome(line="BLOCK = 16: lost 2 %", meaning="no gain"),),
     ),
     "analyst": b.AnalystBrief(**COMMON, issue="execution", failures=(FAILED,), contracts=(LINEAR,)),
     "consolidator": b.ConsolidatorBrief(**COMMON, measured=(MEASURED,)),

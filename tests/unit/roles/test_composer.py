@@ -355,7 +355,12 @@ def test_the_orchestrator_dispatches_by_effect_remembers_and_stops() -> None:
         for i, e in enumerate((0.1, 0.3, 0.2))
     ]
     brief = b.OrchestratorBrief(
-        run="r", facts=LLAMA, hypotheses=tuple(made), parallel=2, memory="", last_round=("r1-1-c0 step: kept, +60%",)
+        run="r",
+        facts=LLAMA,
+        hypotheses=tuple(made),
+        parallel=2,
+        memory="",
+        last_round=(b.Outcome(line="r1-1-c0 step: kept, +60%", meaning="gain"),),
     )
     answer, _ = Composer().answer(brief)
     assert isinstance(answer, b.OrchestratorAnswer)
@@ -363,6 +368,49 @@ def test_the_orchestrator_dispatches_by_effect_remembers_and_stops() -> None:
     assert answer.memory.splitlines()[-1] == "- r1-1-c0 step: kept, +60%"
     again, _ = Composer().answer(brief.model_copy(update={"hypotheses": (), "memory": answer.memory}))
     assert again == b.OrchestratorAnswer(dispatch=(), memory=answer.memory, stop=True)
+
+
+def test_the_memory_keeps_failed_implementations_apart_from_wrong_directions() -> None:
+    ends: list[tuple[str, b.Meaning]] = [
+        ("a paid", "gain"),
+        ("b did nothing", "no gain"),
+        ("c crashed", "failed implementation"),
+        ("d met a busy machine", "not found out"),
+    ]
+    memory = "# Notes\n\nWritten by somebody else.\n"
+    for number in (1, 2):
+        outcomes = tuple(b.Outcome(line=f"{number}{line}", meaning=meaning) for line, meaning in ends)
+        brief = b.OrchestratorBrief(run="r", facts=LLAMA, hypotheses=(), parallel=2, memory=memory, last_round=outcomes)
+        answer, _ = Composer().answer(brief)
+        assert isinstance(answer, b.OrchestratorAnswer)
+        memory = answer.memory
+    assert "Written by somebody else." in memory
+    sections = {part.splitlines()[0]: part.splitlines()[1:] for part in memory.split("## ")[1:]}
+    held = [[line for line in lines if line] for lines in sections.values()]
+    assert held == [[f"- 1{line}", f"- 2{line}"] for line, _ in ends]
+    against, failed = (next(s for s in sections if word in s) for word in ("speaks against", "failed"))
+    assert "crashed" in "".join(sections[failed])
+    assert "crashed" not in "".join(sections[against])
+
+
+def test_a_free_hand_changes_one_thing_of_the_incumbent_and_other_seeds_other_things() -> None:
+    plain = compose(brief_of(LLAMA, PLAIN)).choices
+    brief = brief_of(LLAMA, PLAIN).model_copy(update={"choices": plain, "change": {}, "free": True})
+    found = []
+    for seed in range(1, 9):
+        answer, _ = Composer().answer(brief.model_copy(update={"seed": seed}))
+        again, _ = Composer().answer(brief.model_copy(update={"seed": seed}))
+        assert isinstance(answer, b.ImplementerAnswer)
+        assert answer == again
+        changed = {name for name, value in answer.choices.items() if name in plain and plain[name] != value}
+        alone = [
+            complete({name: answer.choices[name]}, brief.contracts, brief.fragments, brief.facts, prefer=plain)
+            for name in changed
+        ]
+        assert answer.choices in alone, "one change, with what it brings"
+        assert answer.summary.startswith("changed ")
+        found.append(answer.choices)
+    assert len({str(sorted(choices.items())) for choices in found}) > 3
 
 
 # --- analyst and consolidator -----------------------------------------------------------------------------------------

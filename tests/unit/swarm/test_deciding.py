@@ -193,3 +193,30 @@ def test_the_judge_can_not_pass_a_candidate_that_failed_a_gate(tmp_path: Path, m
     assert any("but g failed" in why for why in performance(context).values())
     assert crew.judged == 0, "it is not even asked"
     assert not any(c.merged for name, c in context.state.candidates.items() if name.startswith("r"))
+
+
+def test_of_a_merge_that_a_later_one_replaced_nothing_is_left_to_undo(tmp_path: Path) -> None:
+    """git refuses to revert what is not there any more, which ended a run at its release."""
+    workspace = Workspace(tmp_path)
+    tips = []
+    for text in ("a = 1\n", "a = 2\n", "a = 1\n"):
+        made = workspace.commit("candidate/c", workspace.tip(), {"a.py": text}, "m")
+        merged = workspace.take(made.commit, "merge", "merge/c")
+        workspace.advance(merged.commit, workspace.tip())
+        tips.append(merged)
+    assert workspace.without(tips[1].commit, tips[2].commit, "without/c").tree == tips[2].tree
+    workspace.close()
+
+
+def test_a_tree_that_is_taken_whole_keeps_nothing_of_main(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    start = workspace.tip()
+    other = workspace.commit("candidate/b", start, {"a.py": "a = 9\n"}, "m")
+    main = workspace.commit("candidate/c", start, {"a.py": "a = 1\n", "b.py": "b = 1\n"}, "m")
+    workspace.advance(workspace.take(main.commit, "merge", "merge/c").commit, start)
+    taken = workspace.take(other.commit, "merge", "merge/b")
+    assert taken.tree == other.tree
+    assert workspace.files(taken.commit) == {"a.py": "a = 9\n"}
+    parents = workspace.repo.git.rev_list("--parents", "-n", "1", taken.commit).split()[1:]
+    assert parents == [workspace.tip(), other.commit]
+    workspace.close()

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from roles.briefs import Hypothesis
-from swarm.policies.issue_tracker import Measured, gains, independent, round_issues, told_of_no_gain, why_no_gain
+from swarm.gains import Measured, gains, independent, told_of_no_gain, why_no_gain
+from swarm.policies.issue_tracker import round_issues
 
 
 def hypothesis(title: str) -> Hypothesis:

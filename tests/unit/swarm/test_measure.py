@@ -9,10 +9,10 @@ import pytest
 
 from benchmarks.metrics import METRICS
 from gpu_actors.benchmark_jobs import ArmResult, Benchmark, Row, Scenario, UserRow
+from swarm.gains import Measured, gains, why_no_gain
 from swarm.measure import by_cell, compare, gain, objective_of, repeats_for
 from swarm.merge_queue import why_void
 from swarm.plan import Plan
-from swarm.policies.issue_tracker import Measured, gains, why_no_gain
 from swarm.report.page import reference_levels
 from swarm.report.tables import user_metrics
 from swarm.state import RunState

@@ -10,9 +10,9 @@ import pytest
 from ckb.criteria import Criterion
 from ckb.store import Store
 from swarm.context import RunFiles
+from swarm.gains import Measured
 from swarm.journal import epoch_file, read_events
 from swarm.merge_queue import unmet
-from swarm.policies.issue_tracker import Measured
 from swarm.release import Manifest
 from swarm.workspace import Workspace
 from tests.unit.swarm.rehearsal import Rehearsal, outcome, prepare, rehearse

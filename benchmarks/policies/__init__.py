@@ -1,0 +1,1 @@
+"""What outer-loop policies are worth where the truth is known."""
