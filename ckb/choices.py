@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from ckb.facts import Facts
-from ckb.predicate import Predicate
+from ckb.predicate import predicate
 from ckb.records import Choice, Contract
 
 
@@ -42,7 +42,7 @@ def _first_open(
     """Whether an option before it waits for another decision; the first option that is open, or none."""
     waiting = False
     for option in contract.decisions[name]:
-        failing = Predicate(contract.decision_requires.get(f"{name}={option}", "")).failing(facts, choices)
+        failing = predicate(contract.decision_requires.get(f"{name}={option}", "")).failing(facts, choices)
         if not failing:
             return waiting, (option,)
         waiting = waiting or all(part.choices() - choices.keys() for part in failing)

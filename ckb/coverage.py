@@ -14,7 +14,7 @@ from ckb.knowledge_files import Knowledge
 from ckb.missing import BY_MODULE, unfounded_gaps, why
 from ckb.operators import PlannedOperator, describing, planned
 from ckb.partition import hindrances, nearest
-from ckb.predicate import Predicate
+from ckb.predicate import predicate
 from ckb.records import STAGES, Choice, Contract, Fragment, Row
 from ckb.schemas import ModelFamily, Parallelism, Platform, TestContract
 from ckb.schemas.models import TEXT_CONFIG
@@ -127,7 +127,7 @@ def needed_contracts(
     dangling = []
     for id, by in sorted(required.items()):
         there = contracts.get(id)
-        failing = Predicate(there.applies_to).failing(facts, choices) if there else []
+        failing = predicate(there.applies_to).failing(facts, choices) if there else []
         facts_only = [part.text for part in failing if not part.choices()]
         if there and not facts_only:
             continue
@@ -201,7 +201,7 @@ def _reading(facts: Facts, rows: Iterable[Rule], choices: Mapping[str, Choice]) 
     otherwise = facts.model_copy(update={"model": facts.model.model_copy(update={"weights": NO_FORMAT})})
 
     def is_for(row: Rule) -> bool:
-        here, there = (Predicate(row.applies_to).failing(f, choices) for f in (facts, otherwise))
+        here, there = (predicate(row.applies_to).failing(f, choices) for f in (facts, otherwise))
         other = {name for part in here for name in part.names()}
         structure = WEIGHTS not in other and all(name.startswith("model.") for name in other)
         return structure and any(WEIGHTS in part.names() for part in there)

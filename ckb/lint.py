@@ -11,7 +11,7 @@ from ckb.export import render_row
 from ckb.knowledge_files import KNOWLEDGE, NO_PYTHON, SUFFIXES, KnowledgeFileError, read_row
 from ckb.lint_guides import guide_problems
 from ckb.lint_predicates import predicate_problems
-from ckb.predicate import Predicate, PredicateError
+from ckb.predicate import PredicateError, predicate
 from ckb.problems import Problem, Rows, of
 from ckb.records import Choice, Contract, Fragment, Row
 from ckb.schemas import TestContract
@@ -101,7 +101,7 @@ def _machines(rows: Rows) -> Iterator[Problem]:
     """What is about a machine must hold whatever model runs there: `doctor` asks without one."""
     for row in rows.get("platforms", ()):
         with suppress(PredicateError):  # that it does not parse is another problem
-            for name in sorted(Predicate(row.applies_to).names()):
+            for name in sorted(predicate(row.applies_to).names()):
                 if not name.startswith("platform."):
                     yield Problem("platforms", row.id, f"applies_to asks about {name}; only platform facts can be")
 

@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import get_args
 
 from ckb.facts import FACT_NAMES
-from ckb.predicate import Predicate, PredicateError
+from ckb.predicate import PredicateError, predicate
 from ckb.predicate_types import mismatches
 from ckb.problems import Problem, Rows, of
 from ckb.records import Contract, Fragment, Row
@@ -91,10 +91,10 @@ def _conditions(row: Row, names: frozenset[str]) -> Iterator[Condition]:
 def _problem_of(condition: Condition, domains: Domains) -> str:
     """What is wrong with one predicate; nothing, if nothing is."""
     try:
-        predicate = Predicate(condition.text)
-        if unknown := predicate.names() - condition.may_ask:
+        asked = predicate(condition.text)
+        if unknown := asked.names() - condition.may_ask:
             return ", ".join(map(_stranger, sorted(unknown)))
-        why = "; ".join(mismatches(predicate, domains))
+        why = "; ".join(mismatches(asked, domains))
         if satisfiable(condition.text, domains=domains) is False:
             return f"{condition.text!r} can never hold{why and ': '}{why}"
         if why:
@@ -150,7 +150,7 @@ def _together(texts: list[str], rules: dict[str, list[str]], domains: Domains) -
     """Whether these can hold at once, with what the decisions that they speak of imply."""
     known: set[str] = set()
     try:
-        while asked := {name for text in texts for name in Predicate(text).choices()} - known:
+        while asked := {name for text in texts for name in predicate(text).choices()} - known:
             texts = [*texts, *(rule for name in sorted(asked) for rule in rules.get(name, ()))]
             known |= asked
         return satisfiable(*texts, domains=domains)

@@ -7,7 +7,7 @@ machine's description says: the facts name only what was seen to work.
 from collections.abc import Iterable, Sequence
 
 from ckb.facts import Frozen, PlatformFacts, Scalar
-from ckb.predicate import Predicate
+from ckb.predicate import predicate
 from ckb.schemas.platforms import Platform, TriedOperator
 
 CPP = "cpp"
@@ -37,7 +37,7 @@ def settled(platform: PlatformFacts, tried: Sequence[TriedOperator]) -> Platform
 def describing(platform: PlatformFacts, rows: Iterable[Platform]) -> list[Platform]:
     """The rows that are about this machine, drafts too. They speak of platform facts alone (ckb.lint)."""
     facts = Machine(platform)
-    return [row for row in rows if row.status != "deprecated" and Predicate(row.applies_to).holds(facts)]
+    return [row for row in rows if row.status != "deprecated" and predicate(row.applies_to).holds(facts)]
 
 
 class Machine:

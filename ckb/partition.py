@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ckb.facts import Facts
-from ckb.predicate import Predicate
+from ckb.predicate import Predicate, predicate
 from ckb.schemas import Parallelism
 
 
@@ -25,7 +25,7 @@ def nearest(rows: Iterable[Parallelism], facts: Facts) -> Parallelism:
 
 
 def _failing(row: Parallelism, facts: Facts) -> list[Predicate]:
-    return [part for text in (row.applies_to, row.degree) for part in Predicate(text).failing(facts)]
+    return [part for text in (row.applies_to, row.degree) for part in predicate(text).failing(facts)]
 
 
 def _number(facts: Facts, name: str) -> int:

@@ -16,6 +16,7 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Protocol
 
 from ckb.errors import UserError
@@ -68,6 +69,8 @@ class Predicate:
         except (ValueError, RecursionError, MemoryError) as error:  # half of a surrogate pair; nesting without end
             raise PredicateError(f"predicate {_short(text)} does not parse: {error}") from error
         self._check_condition(self.tree, 1)
+        self._asked = frozenset(dotted_names(self.tree))
+        self._decisions = frozenset(n.removeprefix("choice.") for n in self._asked if n.startswith("choice."))
 
     @staticmethod
     def _one_line(text: str) -> str:
@@ -129,16 +132,9 @@ class Predicate:
             f"predicate {_short(self.text)}: {type(node).__name__} is not part of the language{where}"
         )
 
-    def names(self) -> set[str]:
+    def names(self) -> frozenset[str]:
         """The dotted names that the predicate asks about."""
-        return set(self._names(self.tree))
-
-    def _names(self, node: ast.AST) -> Iterator[str]:
-        if isinstance(node, ast.Attribute | ast.Name):
-            yield self._dotted(node)
-        else:
-            for child in ast.iter_child_nodes(node):
-                yield from self._names(child)
+        return self._asked
 
     def _dotted(self, node: ast.expr) -> str:
         if isinstance(node, ast.Name):
@@ -147,11 +143,11 @@ class Predicate:
             return f"{self._dotted(node.value)}.{node.attr}"
         raise PredicateError(f"predicate {_short(self.text)}: only dotted names may stand before a dot")
 
-    def choices(self) -> set[str]:
+    def choices(self) -> frozenset[str]:
         """The decisions that the predicate depends on, without the `choice.` before them."""
-        return {name.removeprefix("choice.") for name in self.names() if name.startswith("choice.")}
+        return self._decisions
 
-    def unknown(self, decisions: Collection[str]) -> set[str]:
+    def unknown(self, decisions: Collection[str]) -> frozenset[str]:
         """The names that are neither a fact nor `choice.` and one of `decisions`."""
         return self.names() - FACT_NAMES - {f"choice.{name}" for name in decisions}
 
@@ -159,7 +155,7 @@ class Predicate:
         """The parts of a conjunction `a and b and c` that don't hold, or ask for a decision that nobody has made."""
         match self.tree:
             case ast.BoolOp(op=ast.And(), values=values):
-                parts = [Predicate(ast.unparse(value)) for value in values]
+                parts = [predicate(ast.unparse(value)) for value in values]
             case _:
                 parts = [self]
         made = choices or {}
@@ -223,6 +219,21 @@ class Predicate:
             return facts.lookup(name)
         except KeyError:
             raise PredicateError(f"predicate {_short(self.text)} names the unknown fact {name!r}") from None
+
+
+@lru_cache(maxsize=4096)
+def predicate(text: str) -> Predicate:
+    """The predicate of a text, parsed once. Raises PredicateError."""
+    return Predicate(text)
+
+
+def dotted_names(node: ast.AST) -> Iterator[str]:
+    """The names that a part of a predicate's tree asks about."""
+    if isinstance(node, ast.Attribute | ast.Name):
+        yield ast.unparse(node)
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from dotted_names(child)
 
 
 def _short(text: str) -> str:

@@ -16,7 +16,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ckb.facts import FACT_NAMES, Facts, Scalar
-from ckb.predicate import ORDERS, Predicate, PredicateError
+from ckb.predicate import ORDERS, Predicate, PredicateError, dotted_names, predicate
 
 Domains = Mapping[str, Sequence[Any]]
 """Name -> all values that it can have (the options of a decision), or of a collection all of its elements."""
@@ -35,7 +35,7 @@ def satisfiable(*texts: str, domains: Domains | None = None) -> bool | None:
 
     Raises PredicateError for a predicate that can't be read.
     """
-    trees = [Predicate(text).tree for text in texts]
+    trees = [predicate(text).tree for text in texts]
     found: list[bool | None] = []
     for literals in islice(_all_of(trees, wanted=True), MOST_ALTERNATIVES):
         found.append(_consistent(literals, domains or {}))
@@ -68,15 +68,11 @@ def _consistent(literals: Literals, domains: Domains) -> bool | None:
     """Whether some facts meet all of these comparisons."""
     about: dict[tuple[str, ...], list[ast.expr]] = defaultdict(list)
     for literal in literals:
-        about[tuple(sorted(_names(literal)))].append(literal)
+        about[tuple(sorted(set(dotted_names(literal))))].append(literal)
     found = {_meets(names[0] if names else "", asked, domains) for names, asked in about.items() if len(names) < 2}
     if False in found:
         return False
     return None if None in found or any(len(names) > 1 for names in about) else True
-
-
-def _names(node: ast.expr) -> set[str]:
-    return Predicate(ast.unparse(node)).names()
 
 
 class _One:
@@ -92,14 +88,14 @@ class _One:
 
 def _meets(name: str, literals: Sequence[ast.expr], domains: Domains) -> bool | None:
     """Whether some value of a name meets all comparisons that speak of it alone."""
-    predicate = Predicate(" and ".join(f"({ast.unparse(literal)})" for literal in literals))
+    together = predicate(" and ".join(f"({ast.unparse(literal)})" for literal in literals))
     values = _values(name, literals, domains.get(name))
-    return None if values is None else any(_holds(predicate, name, value) for value in values)
+    return None if values is None else any(_holds(together, name, value) for value in values)
 
 
-def _holds(predicate: Predicate, name: str, value: Any) -> bool:
+def _holds(condition: Predicate, name: str, value: Any) -> bool:
     try:
-        return predicate.holds(_One(name, value), {name.removeprefix("choice."): value})
+        return condition.holds(_One(name, value), {name.removeprefix("choice."): value})
     except PredicateError:  # None against a number: what can't be asked does not hold
         return False
 

@@ -18,9 +18,8 @@ from pydantic import BaseModel, Field, ValidationError
 
 from ckb.errors import UserError
 from ckb.facts import Facts, Frozen
-from ckb.predicate import PredicateError
+from ckb.predicate import PredicateError, predicate
 from ckb.records import Choice, Contract, Fragment, Layer, Reader, Row
-from ckb.space import predicate
 
 if TYPE_CHECKING:  # roles import this module, and those that ask nothing need no Arrow
     from ckb.store import Store, Version

@@ -6,11 +6,10 @@ are named `<fragment id>.<NAME>`. Contracts and fragments may depend on decision
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 
 from ckb.errors import KnowledgeGap, UserError
 from ckb.facts import Facts
-from ckb.predicate import Predicate
+from ckb.predicate import Predicate, predicate
 from ckb.records import Choice, Contract, Fragment
 
 Assignment = dict[str, Choice]
@@ -18,11 +17,6 @@ Assignment = dict[str, Choice]
 
 class Unsatisfiable(UserError):
     """Choices that can't be made together for this Target."""
-
-
-@lru_cache(maxsize=4096)
-def predicate(text: str) -> Predicate:
-    return Predicate(text)
 
 
 def decisions(contracts: Iterable[Contract]) -> dict[str, tuple[Choice, ...]]:
@@ -83,9 +77,10 @@ def complete(
     given = {k: v for k, v in fixed.items() if k in options}
     rules = _rules(fixed, contracts, available)
     chosen = dict(given)
-    for group in _groups(options, contracts, available, rules):
+    asked = _asks(contracts, available)
+    for group in _groups(options, asked.values(), rules):
         about = [rule for rule in rules if rule[0] in group or (not rule[0] and rule[2].choices() <= group)]
-        concerned = [contract for contract in contracts if _asks(contract, available) & group]
+        concerned = [contract for contract in contracts if asked[contract.id] & group]
         start = {name: option for name, option in given.items() if name in group}
         own = {name: every for name, every in options.items() if name in group}
         first = next(_search(own, start, wanted, about, facts), None)
@@ -128,22 +123,24 @@ def _rules(
     return rules
 
 
-def _asks(contract: Contract, fragments: Iterable[Fragment]) -> set[str]:
-    """The decisions that say whether a contract is in force, and which of its fragments serves it."""
-    filed = (fragment for fragment in fragments if fragment.contract == contract.id)
-    return predicate(contract.applies_to).choices().union(*(predicate(f.applies_to).choices() for f in filed))
+def _asks(contracts: Iterable[Contract], fragments: Iterable[Fragment]) -> dict[str, frozenset[str]]:
+    """By contract the decisions that say whether it is in force, and which of its fragments serves it."""
+    asked = {contract.id: predicate(contract.applies_to).choices() for contract in contracts}
+    for fragment in fragments:
+        if fragment.contract in asked:
+            asked[fragment.contract] |= predicate(fragment.applies_to).choices()
+    return asked
 
 
 def _groups(
     options: Mapping[str, tuple[Choice, ...]],
-    contracts: list[Contract],
-    fragments: list[Fragment],
+    asked: Iterable[frozenset[str]],
     rules: list[tuple[str, Choice, Predicate]],
 ) -> list[set[str]]:
     """The decisions in groups that nothing links, in which each can be searched by itself: whoever searches all of them
     at once tries every combination of what has nothing to do with each other. Rules on facts alone are an empty
     group's."""
-    linked = [_asks(contract, fragments) & options.keys() for contract in contracts]
+    linked = [together & options.keys() for together in asked]
     linked += [(rule.choices() | {name}) & options.keys() for name, _, rule in rules]
     groups: list[set[str]] = [{name} for name in options]
     for link in linked:

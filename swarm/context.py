@@ -14,9 +14,9 @@ from ckb.errors import UserError
 from ckb.facts import Facts, Frozen
 from ckb.hashing import sha256_json
 from ckb.knowledge_files import Knowledge
+from ckb.predicate import predicate
 from ckb.records import Choice, Contract, Fragment, Stage
 from ckb.schemas.experience import Experience
-from ckb.space import predicate
 from ckb.whole_files import replace_text
 from gpu_actors.jobs import EngineJob
 from roles.briefs import Lesson

@@ -20,10 +20,11 @@ from ckb.gaps import GapError
 from ckb.hashing import sha256_file, sha256_json
 from ckb.knowledge_files import Knowledge
 from ckb.operators import PlannedOperator, describing, planned, settled
+from ckb.predicate import predicate
 from ckb.records import STAGES, Choice, Contract, Function, Row, Stage, Tensor
 from ckb.schemas import ModelFamily, Parallelism, Platform, TestContract
 from ckb.schemas.platforms import TriedOperator
-from ckb.space import Unsatisfiable, affects, complete, decisions, open_space, predicate
+from ckb.space import Unsatisfiable, affects, complete, decisions, open_space
 from ckb.store import Store
 from gpu_actors.benchmark_jobs import Scenario
 from swarm.ceilings import nominal

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from ckb import syntax
 from ckb.audit import source_violations
+from ckb.predicate import predicate
 from ckb.records import Contract
-from ckb.space import predicate
 from roles.briefs import Finding, ReviewerAnswer, ReviewerBrief
 
 
