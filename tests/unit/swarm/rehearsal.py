@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from benchmarks.roofline.floor import Machine
 from ckb.build import ensure_store, read_knowledge_at
@@ -135,14 +136,16 @@ class Rehearsal:
         return self._consolidator.consolidate(lessons)
 
 
-def target(home: Path, authors: dict[str, object] | None = None, **budget: float) -> Target:
+def target(
+    home: Path, authors: dict[str, object] | None = None, *, policy: str = "", rounds: int = 2, **budget: float
+) -> Target:
     (home / "models").mkdir()
     write_checkpoint(home / "models" / "tiny")
     return parse_target(
         {
             "model": {"path": "models/tiny"},
             "workload": {"prompt_tokens": [4], "new_tokens": [8]},
-            "search": {"parallel": 3, "rounds": 2},
+            "search": {"parallel": 3, "rounds": rounds} | ({"policy": policy} if policy else {}),
             "budget": budget,
             "authors": authors or {"default": "composer"},
         },
@@ -150,9 +153,9 @@ def target(home: Path, authors: dict[str, object] | None = None, **budget: float
     )
 
 
-def prepare(home: Path, authors: dict[str, object] | None = None, **budget: float) -> RunFiles:
-    """A run that is planned and not started. ENGINESMITH_HOME is `home`."""
-    asked = target(home, authors, **budget)
+def prepare(home: Path, authors: dict[str, object] | None = None, **asked_for: Any) -> RunFiles:
+    """A run that is planned and not started, with what `target` takes. ENGINESMITH_HOME is `home`."""
+    asked = target(home, authors, **asked_for)
     files = RunFiles(home / "runs" / "rehearsal")
     files.write("tiny", asked, make_plan(asked, ensure_store(home / "store"), PLATFORM, measure))
     return files

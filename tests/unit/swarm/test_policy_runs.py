@@ -17,8 +17,6 @@ from swarm.context import Context, RunFiles
 from swarm.journal import epoch_file
 from swarm.known import known
 from swarm.lessons import measured_effect
-from swarm.target import Target
-from tests.unit.swarm import rehearsal
 from tests.unit.swarm.rehearsal import Rehearsal, outcome, prepare, rehearse
 
 ROUNDS = 5
@@ -27,15 +25,7 @@ ROUNDS = 5
 def planned(home: Path, patch: pytest.MonkeyPatch, policy: str, rounds: int) -> RunFiles:
     """A run that was planned under a policy."""
     patch.setenv("ENGINESMITH_HOME", str(home))
-    asked = rehearsal.target
-
-    def other(home: Path, **budget: float) -> Target:
-        found = asked(home, **budget)
-        search = found.search.model_copy(update={"policy": policy, "rounds": rounds})
-        return found.model_copy(update={"search": search})
-
-    patch.setattr(rehearsal, "target", other)
-    return prepare(home)
+    return prepare(home, policy=policy, rounds=rounds)
 
 
 class Improving(Rehearsal):
