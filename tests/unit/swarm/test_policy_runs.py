@@ -13,6 +13,7 @@ from gpu_actors.benchmark_jobs import Row
 from gpu_actors.jobs import Verdict, VerifyJob
 from roles.author import Answer, AnyBrief, Usage
 from roles.briefs import ImplementerBrief, OrchestratorBrief
+from roles.settings import SingleAuthor
 from swarm.context import Context, RunFiles
 from swarm.journal import epoch_file
 from swarm.known import known
@@ -39,9 +40,9 @@ class Improving(Rehearsal):
         self.briefs: list[AnyBrief] = []
         self.made: dict[str, int] = {}
 
-    def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]:
+    def answer(self, brief: AnyBrief, author: SingleAuthor) -> tuple[Answer, Usage]:
         self.briefs.append(brief)
-        return super().answer(brief)
+        return super().answer(brief, author)
 
     def verify(self, job: VerifyJob) -> Verdict:
         verdict = super().verify(job)
