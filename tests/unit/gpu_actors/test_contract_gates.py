@@ -77,10 +77,11 @@ def test_every_gate_fits_a_target_of_a_short_context(work: Path, context: tuple[
 @pytest.mark.parametrize(
     ("target", "change"),
     [
-        (facts("llama", compiler=None), {}),
-        (facts("qwen3", step="graph"), {"weight_fusion": "fused", "kv_layout": "token_major"}),
+        pytest.param(facts("llama", compiler=None), {}, id="torch", marks=pytest.mark.slow),
+        pytest.param(
+            facts("qwen3", step="graph"), {"weight_fusion": "fused", "kv_layout": "token_major"}, id="compiled"
+        ),
     ],
-    ids=["torch", "compiled"],
 )
 def test_a_right_engine_fulfils_every_column_and_the_evidence_names_the_rows(
     target: Facts, change: dict[str, Choice], work: Path, tmp_path: Path
@@ -159,7 +160,13 @@ BREACHES = {
 }
 
 
-@pytest.mark.parametrize("name", BREACHES)
+SLOW = ("transposed", "parameter", "numbers", "named tensor")
+"""Second breaches of a gate."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in BREACHES]
+)
 def test_a_breach_of_a_contract_is_caught_by_the_gate_that_reads_its_column(name: str, work: Path) -> None:
     target, breach = facts("llama", compiler=None), BREACHES[name]
     files, rows = composed(target)

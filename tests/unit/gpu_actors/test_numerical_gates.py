@@ -183,7 +183,9 @@ BFLOAT16_MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("name", BFLOAT16_MUTANTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if i else name for i, name in enumerate(BFLOAT16_MUTANTS)]
+)
 def test_what_drowns_in_bfloat16_shows_in_float32(name: str, tmp_path: Path) -> None:
     mutant, target = BFLOAT16_MUTANTS[name], facts("llama", compiler=None, dtype="bfloat16")
     files, rows = composed(target)
@@ -357,7 +359,15 @@ def test_decoding_may_differ_more_where_likely_tokens_have_long_rows() -> None:
     assert refused["wrong"] == 20
 
 
-@pytest.mark.parametrize(("ratio", "allowed"), [(0.84, True), (1.0, True), (1.22, True), (2.0, False)])
+@pytest.mark.parametrize(
+    ("ratio", "allowed"),
+    [
+        pytest.param(0.84, True, marks=pytest.mark.slow),
+        pytest.param(1.0, True, marks=pytest.mark.slow),
+        (1.22, True),
+        (2.0, False),
+    ],
+)
 def test_the_margin_of_divergence_admits_other_orders_of_summation_and_not_twice_the_error(
     ratio: float, allowed: bool
 ) -> None:

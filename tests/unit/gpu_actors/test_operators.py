@@ -55,7 +55,9 @@ def tried(cache: Path, *, rules: Rules = RULES, again: bool = False) -> TriedOpe
     return row
 
 
-@pytest.mark.parametrize("behaviour", REASONS)
+@pytest.mark.parametrize(
+    "behaviour", [pytest.param(b, marks=pytest.mark.slow) if b == "takes all memory" else b for b in REASONS]
+)
 def test_a_package_that_imports_and_whose_kernel_fails_is_installed_and_says_why(
     behaviour: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +94,7 @@ def test_a_kernel_that_answers_right_is_usable_and_is_not_paid_for_twice(
         tried(tmp_path / "cache", again=True)
 
 
-@pytest.mark.parametrize("behaviour", ["spoils its process", "crashes"])
+@pytest.mark.parametrize("behaviour", [pytest.param("spoils its process", marks=pytest.mark.slow), "crashes"])
 def test_one_that_fails_takes_no_other_with_it(behaviour: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_mlx(tmp_path / "site", behaviour, monkeypatch)
     mlx, torch = try_operators(["mlx", "torch"], PLATFORM, tmp_path / "cache", rules=RULES)
@@ -109,6 +111,7 @@ def test_another_installation_of_the_same_version_is_tried_anew(
     assert tried(tmp_path / "cache").state == "usable"
 
 
+@pytest.mark.slow
 def test_what_load_may_have_caused_is_believed_for_an_hour_and_what_was_raised_for_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +177,7 @@ def test_without_torch_nothing_that_stands_on_it_is_tried(tmp_path: Path, monkey
     assert flashinfer.why.startswith("it stands on torch, which is installed, not usable: ImportError")
 
 
+@pytest.mark.slow
 def test_attention_is_judged_like_products(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for behaviour, state in (("works", "usable"), ("answers zeros", "installed")):
         install_flashinfer(tmp_path / "site", behaviour, monkeypatch)

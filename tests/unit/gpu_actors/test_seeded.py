@@ -88,7 +88,7 @@ def test_each_standard_fault_is_another_computation(
     assert all(rms(a - b) > 1e-3 * rms(a) for i, a in enumerate(rows) for b in rows[:i])
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["llama", pytest.param("qwen3", marks=pytest.mark.slow)])
 def test_scores_that_are_larger_are_weights_of_queries_and_keys_that_are(
     family: Literal["llama", "qwen3"], tmp_path: Path
 ) -> None:
@@ -116,6 +116,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_other_weights(tmp_pa
     assert sum(tensor.numel() for tensor in tensors.values()) == facts.parameters
 
 
+@pytest.mark.slow
 def test_what_is_not_fit_for_use_leaves_nothing_behind(tmp_path: Path) -> None:
     facts = seeded.facts_of("llama")
     with pytest.raises(UserError, match="entropy is 0"):

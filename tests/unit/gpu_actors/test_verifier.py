@@ -315,7 +315,14 @@ def test_a_tree_with_a_copied_function_is_rejected_unread_with_each_span_named(w
     [
         ("listed", "import transformers", "audit", "static", ONE_STAGE),
         ("reads", READS, "watched", "read", ONE_STAGE),
-        ("reads_at_last", READS, "watched", "read", {"stages": ("acceptance",), "levels": ("L3",)}),
+        pytest.param(
+            "reads_at_last",
+            READS,
+            "watched",
+            "read",
+            {"stages": ("acceptance",), "levels": ("L3",)},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_each_violation_is_a_row_of_the_verdict_whatever_level_was_asked_for(

@@ -5,8 +5,11 @@ Only the device is a stand-in: every tree passes its gates, and what a benchmark
 
 import itertools
 import json
+import shutil
+import tempfile
 import threading
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from benchmarks.roofline.floor import Machine
 from ckb.build import ensure_store, read_knowledge_at
 from ckb.consolidate import Consolidation, Consolidator, Lessons
 from ckb.facts import PlatformFacts
+from ckb.store import Store
 from gpu_actors.benchmark_jobs import ArmResult, Benchmark, BenchmarkJob, Profile, Row
 from gpu_actors.blocked import Blocked
 from gpu_actors.jobs import EngineJob, EvidenceFile, GateResult, Shortage, Verdict, VerifyJob
@@ -136,6 +140,21 @@ class Rehearsal:
         return self._consolidator.consolidate(lessons)
 
 
+@cache
+def seeded() -> tempfile.TemporaryDirectory[str]:
+    """A store of the seed, made once in a process: reading its files takes as long as many a run here."""
+    folder = tempfile.TemporaryDirectory()
+    ensure_store(Path(folder.name))
+    return folder
+
+
+def store_at(home: Path) -> Store:
+    """The store of ENGINESMITH_HOME, a copy of the seed's at first."""
+    if not (home / "store").exists():
+        shutil.copytree(seeded().name, home / "store")
+    return Store(home / "store")
+
+
 def target(
     home: Path, authors: dict[str, object] | None = None, *, policy: str = "", rounds: int = 2, **budget: float
 ) -> Target:
@@ -157,14 +176,13 @@ def prepare(home: Path, authors: dict[str, object] | None = None, **asked_for: A
     """A run that is planned and not started, with what `target` takes. ENGINESMITH_HOME is `home`."""
     asked = target(home, authors, **asked_for)
     files = RunFiles(home / "runs" / "rehearsal")
-    files.write("tiny", asked, make_plan(asked, ensure_store(home / "store"), PLATFORM, measure))
+    files.write("tiny", asked, make_plan(asked, store_at(home), PLATFORM, measure))
     return files
 
 
 def rehearse(home: Path, files: RunFiles, crew: Rehearsal | None = None) -> Context:
     """Goes through the run, or through what is left of it."""
-    store = ensure_store(home / "store")
-    context = Context(files, read_knowledge_at(store, files.read_plan().ckb_version))
+    context = Context(files, read_knowledge_at(store_at(home), files.read_plan().ckb_version))
     if not context.state.started:
         identity = files.read_identity()
         context.journal.append(e.RunStarted(run=identity.id, target=identity.target, host="here", version="0"))

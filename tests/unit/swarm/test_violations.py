@@ -17,7 +17,7 @@ from swarm.release import write_engine
 from swarm.report import write_report
 from swarm.state import RunState
 from swarm.tables import summary_lines
-from tests.unit.swarm.rehearsal import Rehearsal, ensure_store, prepare, read_knowledge_at
+from tests.unit.swarm.rehearsal import Rehearsal, prepare, read_knowledge_at, store_at
 
 WHAT = "opens '/x/vllm/core.py', of a forbidden package"
 Rule = Callable[[VerifyJob], ViolationKind | None]
@@ -64,7 +64,7 @@ class Violating(Rehearsal):
 def run(home: Path, monkeypatch: pytest.MonkeyPatch, rule: Rule, arm: str = "", place: str = "arm") -> Context:
     monkeypatch.setenv("ENGINESMITH_HOME", str(home))
     files = prepare(home)
-    context = Context(files, read_knowledge_at(ensure_store(home / "store"), 1))
+    context = Context(files, read_knowledge_at(store_at(home), 1))
     identity = files.read_identity()
     context.journal.append(e.RunStarted(run=identity.id, target=identity.target, host="here", version="0"))
     Orchestrator(context, Violating(home / "store", rule, arm, place)).run()
