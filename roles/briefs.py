@@ -11,6 +11,9 @@ from ckb.records import Choice, Claim, Contract, Fragment, Stage
 RoleName = Literal["orchestrator", "implementer", "reviewer", "judge", "evaluator", "analyst", "consolidator"]
 
 
+PolicyTool = Literal["file_issue"]
+
+
 class Evidence(Frozen):
     """One failed check, as a role may see it: never the draws of a verdict, only what went wrong."""
 
@@ -20,6 +23,20 @@ class Evidence(Frozen):
     """What was expected and what was found, with the numbers."""
 
 
+class Hypothesis(Frozen):
+    """One falsifiable idea for the performance loop."""
+
+    title: str
+    change: dict[str, Choice]
+    """Decisions and parameters to change in the incumbent; empty when the author will write code freely."""
+    expected_effect: float
+    """Predicted relative change of the objective, positive is better."""
+    acceptance: str
+    falsification: str
+    criteria: tuple[Criterion, ...] = ()
+    """What of acceptance, activation and falsification can be executed; it runs as gates. The rest is for the judge."""
+
+
 class Brief(Frozen):
     """What every role is told."""
 
@@ -27,6 +44,15 @@ class Brief(Frozen):
     facts: Facts
     choices: dict[str, Choice] = Field(default_factory=dict)
     """Assignment of decisions and parameters of the tree that the work starts from."""
+    tools: tuple[PolicyTool, ...] = ()
+    """Tools that the outer loop's policy gives this role."""
+
+
+class MayFile(Frozen):
+    """An answer of a role that may notice, during its own work, what another round should try."""
+
+    filed: tuple[Hypothesis, ...] = ()
+    """Ideas for later rounds, beside the work itself. Only where the brief's `tools` hold `file_issue`."""
 
 
 class ImplementerBrief(Brief):
@@ -73,7 +99,7 @@ class Span(Frozen):
     fragment: str
 
 
-class ImplementerAnswer(Frozen):
+class ImplementerAnswer(MayFile):
     """A tree. It says what was done, never that it works."""
 
     files: dict[str, str]
@@ -126,24 +152,10 @@ class JudgeBrief(Brief):
     """What the issue states in prose, which no gate can decide."""
 
 
-class JudgeAnswer(Frozen):
+class JudgeAnswer(MayFile):
     """A judge can fail a candidate, never pass one."""
 
     objections: tuple[str, ...] = ()
-
-
-class Hypothesis(Frozen):
-    """One falsifiable idea for the performance loop."""
-
-    title: str
-    change: dict[str, Choice]
-    """Decisions and parameters to change in the incumbent; empty when the author will write code freely."""
-    expected_effect: float
-    """Predicted relative change of the objective, positive is better."""
-    acceptance: str
-    falsification: str
-    criteria: tuple[Criterion, ...] = ()
-    """What of acceptance, activation and falsification can be executed; it runs as gates. The rest is for the judge."""
 
 
 class Lesson(Claim):
@@ -181,7 +193,7 @@ class EvaluatorBrief(Brief):
     """The orchestrator's long-term memory (MEMORY.md)."""
 
 
-class EvaluatorAnswer(Frozen):
+class EvaluatorAnswer(MayFile):
     hypotheses: tuple[Hypothesis, ...] = ()
 
 
@@ -209,6 +221,8 @@ class OrchestratorBrief(Brief):
     """One for each candidate of the last round."""
     minimum: float = 0.0
     """A smaller gain is not kept, so what promises less is not worth a candidate."""
+    filed: tuple[int, ...] = ()
+    """Indices of the hypotheses that a role filed during its work; the others are the evaluator's."""
 
 
 class OrchestratorAnswer(Frozen):

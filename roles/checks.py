@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from ckb.predicate import Predicate, PredicateError
+from ckb.records import Choice
 from roles import briefs as b
 from roles.author import Answer, AnyBrief
 
@@ -19,8 +20,44 @@ ENGINE_MODULES = (
 """The files of an engine, and so the write scope of an implementer."""
 
 
+MOST_FILED = 8
+"""Ideas that one answer may file: a role has other work to do."""
+
+
 def faults(brief: AnyBrief, answer: Answer) -> list[str]:
     """One line for each thing that is wrong with the answer, for its author to mend."""
+    filed = list(_filed(brief, answer)) if isinstance(answer, b.MayFile) else []
+    return filed + _own_faults(brief, answer)
+
+
+def filing_faults(brief: AnyBrief, idea: b.Hypothesis) -> list[str]:
+    """What is wrong with an idea that a role files: it must be able to fail, and name what the brief knows."""
+    wrong = [f"{name} is empty" for name in ("title", "acceptance", "falsification") if not getattr(idea, name).strip()]
+    if not idea.expected_effect > 0:
+        wrong.append(f"expected_effect is {idea.expected_effect:g}: nothing is tried that promises no gain")
+    options: dict[str, tuple[Choice, ...]] = dict(getattr(brief, "space", {}))
+    for contract in getattr(brief, "contracts", ()):
+        options |= contract.decisions
+    wrong += _known("decision or parameter", idea.change, sorted({*options, *brief.choices}))
+    for name, value in idea.change.items():
+        if name in options and value not in options[name]:
+            wrong.append(f"{name} is one of {list(options[name])}, not {value!r}")
+        elif name in brief.choices and value == brief.choices[name]:
+            wrong.append(f"{name} is {value!r} already")
+    return wrong
+
+
+def _filed(brief: AnyBrief, answer: b.MayFile) -> Iterable[str]:
+    if answer.filed and "file_issue" not in brief.tools:
+        yield f"filed holds {len(answer.filed)} ideas, and nobody takes them here: leave it out"
+        return
+    if len(answer.filed) > MOST_FILED:
+        yield f"filed holds {len(answer.filed)} ideas, at most {MOST_FILED} are taken of one answer"
+    for i, idea in enumerate(answer.filed):
+        yield from (f"filed[{i}]: {wrong}" for wrong in filing_faults(brief, idea))
+
+
+def _own_faults(brief: AnyBrief, answer: Answer) -> list[str]:
     match brief, answer:
         case b.ImplementerBrief(), b.ImplementerAnswer():
             return list(_implementer(brief, answer))

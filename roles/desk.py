@@ -4,12 +4,13 @@ from collections import Counter
 from dataclasses import dataclass
 
 from roles.author import Answer, AnyBrief
-from roles.briefs import EvaluatorBrief, ImplementerBrief
+from roles.briefs import EvaluatorBrief, ImplementerBrief, MayFile
 from roles.completion import CompletionReply, Message, Tool, ToolCall
 from roles.library import Knowledge, Library
 from roles.replies import FormatError
 from roles.table import ROLES
 from roles.tools.files import Files
+from roles.tools.filing import Filing
 from roles.tools.handing_in import OneAnswer, Tree
 from roles.tools.offer import Offers, OutOfScope
 from roles.tools.profile import Profile
@@ -58,6 +59,9 @@ class Desk:
         if isinstance(brief, ImplementerBrief) and isinstance(self._end, Tree) and means.tests and means.test_runs:
             self._tests = Tests(brief, self._end, means.tests, means.test_runs)
             made.append(self._tests.offers)
+        self._filing = Filing(brief) if "file_issue" in brief.tools else None
+        if self._filing:
+            made.append(self._filing.offers)
         by_name = {offer.name: offer for offers in made for offer in offers}
         self._offers = {name: by_name[name] for name in role.tools if name in by_name}
         self.tools: tuple[Tool, ...] = tuple(offer.shown for offer in self._offers.values())
@@ -93,11 +97,11 @@ class Desk:
             wrong.append(f"{cut_off(reply)}: write smaller pieces.")
             results[-1] = results[-1].model_copy(update={"content": f"{results[-1].content}\n{wrong[-1]}"})
         self.outside += outside
-        return Turn(tuple(results), None if wrong else answer, "\n".join(wrong), tuple(outside))
+        return Turn(tuple(results), None if wrong else self._whole(answer), "\n".join(wrong), tuple(outside))
 
     def _plain(self, reply: CompletionReply) -> Turn:
         try:
-            return Turn(answer=self._end.plain(reply.message.content))
+            return Turn(answer=self._whole(self._end.plain(reply.message.content)))
         except FormatError as error:
             why = str(error)
             outside = (error.path,) if isinstance(error, OutOfScope) else ()
@@ -106,6 +110,12 @@ class Desk:
         self.outside += outside
         told = Message(role="user", content=f"Your reply can't be used:\n{why}")
         return Turn((told,), fault=why, outside=outside)
+
+    def _whole(self, answer: Answer | None) -> Answer | None:
+        """The answer with what was filed on the way to it."""
+        if not (self._filing and isinstance(answer, MayFile)):
+            return answer
+        return answer.model_copy(update={"filed": (*self._filing.filed, *answer.filed)})
 
     def _do(self, call: ToolCall, something_failed: bool) -> str | Answer:
         offer = next((offer for name, offer in self._offers.items() if name == call.name), None)

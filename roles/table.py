@@ -18,6 +18,7 @@ ToolName = Literal[
     "read_profile",
     "submit",
     "report_gap",
+    "file_issue",
     "answer",
 ]
 READ: tuple[ToolName, ...] = ("list_files", "read_file")
@@ -34,19 +35,27 @@ class Role:
     answer: type[Answer]
     tools: tuple[ToolName, ...] = ("query_knowledge", "answer")
     """In the order in which they are offered. One that a conversation has no means for is left out of it: files where
-    the brief holds none, knowledge without a library, tests unless the Target allows them."""
+    the brief holds none, knowledge without a library, tests unless the Target allows them, `file_issue` unless the
+    policy gives it to the role."""
     writes: tuple[str, ...] = ()
     """Files that it may write: everything else is refused, or put back."""
 
 
 ROLES: dict[RoleName, Role] = {
     "implementer": Role(
-        "implementer", b.ImplementerBrief, b.ImplementerAnswer, (*WORK, "submit", "report_gap"), ENGINE_MODULES
+        "implementer",
+        b.ImplementerBrief,
+        b.ImplementerAnswer,
+        (*WORK, "file_issue", "submit", "report_gap"),
+        ENGINE_MODULES,
     ),
     "reviewer": Role("reviewer", b.ReviewerBrief, b.ReviewerAnswer, (*READ, "query_knowledge", "answer")),
-    "judge": Role("judge", b.JudgeBrief, b.JudgeAnswer, (*READ, "query_knowledge", "answer")),
+    "judge": Role("judge", b.JudgeBrief, b.JudgeAnswer, (*READ, "query_knowledge", "file_issue", "answer")),
     "evaluator": Role(
-        "evaluator", b.EvaluatorBrief, b.EvaluatorAnswer, (*READ, "query_knowledge", "read_profile", "answer")
+        "evaluator",
+        b.EvaluatorBrief,
+        b.EvaluatorAnswer,
+        (*READ, "query_knowledge", "read_profile", "file_issue", "answer"),
     ),
     "orchestrator": Role("orchestrator", b.OrchestratorBrief, b.OrchestratorAnswer),
     "analyst": Role("analyst", b.AnalystBrief, b.AnalystAnswer),

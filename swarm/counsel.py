@@ -13,6 +13,7 @@ from swarm.context import Context
 from swarm.crew import Crew
 from swarm.gains import MINIMUM_EFFECT
 from swarm.inner_loop import InnerLoop
+from swarm.policies import tools_of
 from swarm.policies.base import Assignment
 
 
@@ -45,10 +46,12 @@ class LoopCounsel:
             known=self.context.experience + shown.lessons(self.context),
             wanted=self.context.target.search.parallel,
             memory=state.memory,
+            tools=tools_of(self.context.target.search.policy, "evaluator"),
         )
         return self.inner.ask(brief, EvaluatorAnswer, None, None)[0].hypotheses
 
     def order(self, hypotheses: Sequence[Hypothesis]) -> OrchestratorAnswer:
+        filed = [one.hypothesis for one in self.context.state.filed]
         brief = OrchestratorBrief(
             run=self.context.files.root.name,
             facts=self.context.facts,
@@ -58,6 +61,7 @@ class LoopCounsel:
             minimum=MINIMUM_EFFECT,
             memory=self.context.state.memory,
             last_round=shown.outcomes(self.context, self.number - 1),
+            filed=tuple(i for i, idea in enumerate(hypotheses) if idea in filed),
         )
         return self.inner.ask(brief, OrchestratorAnswer, None, None)[0]
 

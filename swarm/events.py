@@ -212,6 +212,17 @@ class RoleCalled(Event):
     """Which member of the role's ensemble was asked; empty where one author answers for the role."""
 
 
+class IssueFiled(Event):
+    """A role filed an idea for a later round, during its own work."""
+
+    kind: Literal["issue_filed"] = "issue_filed"
+    hypothesis: Hypothesis
+    role: RoleName
+    issue: str | None = None
+    """What it was at work on."""
+    candidate: str | None = None
+
+
 class DeviceUsed(Event):
     kind: Literal["device_used"] = "device_used"
     what: Literal["verify", "benchmark", "profile", "tests"]
@@ -266,6 +277,7 @@ AnyEvent = Annotated[
     | RoundOpened
     | RoundClosed
     | RoleCalled
+    | IssueFiled
     | DeviceUsed
     | EngineReleased
     | Consolidated

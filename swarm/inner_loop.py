@@ -19,6 +19,7 @@ from roles.briefs import (
     ImplementerBrief,
     JudgeAnswer,
     JudgeBrief,
+    MayFile,
     ReviewerAnswer,
     ReviewerBrief,
 )
@@ -28,6 +29,7 @@ from swarm.context import Context
 from swarm.crew import Crew
 from swarm.ensemble import author_of
 from swarm.novelty import repetition
+from swarm.policies import tools_of
 from swarm.state import Candidate
 from swarm.user_inputs import absolute_command
 
@@ -187,6 +189,7 @@ class InnerLoop:
             files=self.context.workspace.files(candidate.submitted.commit),
             gates=tuple(f"{gate.level} {gate.gate}: {gate.status}, {gate.summary}" for gate in verdict.gates),
             criteria=self.context.state.issues[candidate.submitted.issue].issue.acceptance,
+            tools=tools_of(self.context.target.search.policy, "judge"),
         )
         answer, _ = self.ask(brief, JudgeAnswer, candidate.submitted.issue, candidate.id)
         self.context.journal.append(e.CandidateJudged(candidate=candidate.id, objections=answer.objections))
@@ -211,6 +214,10 @@ class InnerLoop:
         self._spent(brief, usage, issue, candidate, member)
         if not isinstance(answer, kind):
             raise AuthorError(f"the {brief.role} answered with {type(answer).__name__} instead of {kind.__name__}")
+        if isinstance(answer, MayFile):
+            for idea in answer.filed:
+                filed = e.IssueFiled(hypothesis=idea, role=brief.role, issue=issue, candidate=candidate)
+                self.context.journal.append(filed)
         return answer, usage
 
     def _spent(self, brief: AnyBrief, usage: Usage, issue: str | None, candidate: str | None, member: str) -> None:
@@ -246,6 +253,7 @@ class InnerLoop:
             operators=context.target.operators,
             shares=profile.shares if profile else {},
             step_ms=profile.step_ms if profile and not profile.failure else None,
+            tools=tools_of(context.target.search.policy, "implementer"),
         )
         try:
             answer, usage = self.ask(brief, ImplementerAnswer, issue.id, name)

@@ -4,9 +4,11 @@ The figures are those of the part of the inputs that authors may see: who is cho
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from ckb.records import Choice
 from gpu_actors.benchmark_jobs import Benchmark
+from roles.briefs import Hypothesis
 from swarm import shown
 from swarm.context import Context
 from swarm.policies.base import Known, Standing, Tree
@@ -37,7 +39,16 @@ def known(context: Context, number: int) -> Known:
         trees=trees,
         asked=tuple(state.tried),
         memory=state.memory,
+        backlog=tuple(idea for idea in state.backlog if can_be_tried(idea, tip.choices, context)),
     )
+
+
+def can_be_tried(idea: Hypothesis, start: Mapping[str, Choice], context: Context) -> bool:
+    """Whether a change is one of the open space, from what is on main now, and new there. Code written freely always
+    is."""
+    space = context.plan.space
+    fits = all(value in space.get(name, ()) and start.get(name) != value for name, value in idea.change.items())
+    return fits and (not idea.change or {**start, **idea.change} not in context.state.tried)
 
 
 def trees_of(context: Context) -> Iterator[Tree]:

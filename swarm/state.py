@@ -7,7 +7,7 @@ from ckb.records import Choice
 from ckb.violations import LASTING, Violation
 from gpu_actors.benchmark_jobs import Benchmark, Profile
 from gpu_actors.jobs import Verdict
-from roles.briefs import Evidence, Finding, RoleName
+from roles.briefs import Evidence, Finding, Hypothesis, RoleName
 from swarm import events as e
 
 
@@ -91,6 +91,7 @@ class RunState:
     violations: list[Violated] = field(default_factory=list)
     """Of every attempt of every candidate, kept or not."""
     roles: list[e.RoleCalled] = field(default_factory=list)
+    filed: list[e.IssueFiled] = field(default_factory=list)
     devices: list[e.DeviceUsed] = field(default_factory=list)
     released: e.EngineReleased | None = None
     consolidated: e.Consolidated | None = None
@@ -113,6 +114,16 @@ class RunState:
         may differ where a change brought others with it."""
         judged = [c for c in self.candidates.values() if not c.decided or c.decided.judged]
         return [c.submitted.choices for c in judged] + [asked for c in judged if (asked := self._asked_of(c))]
+
+    @property
+    def backlog(self) -> list[Hypothesis]:
+        """What roles filed and nobody has tried: each idea once, oldest first."""
+        dispatched = [state.issue.hypothesis for state in self.issues.values()]
+        ideas: list[Hypothesis] = []
+        for one in self.filed:
+            if one.hypothesis not in ideas and one.hypothesis not in dispatched:
+                ideas.append(one.hypothesis)
+        return ideas
 
     def _asked_of(self, candidate: Candidate) -> dict[str, Choice]:
         """The choices of the tree that a hypothesis was about, with its change."""
@@ -266,6 +277,8 @@ class RunState:
                 self.rounds.append(event)
             case e.RoleCalled():
                 self.roles.append(event)
+            case e.IssueFiled():
+                self.filed.append(event)
             case e.DeviceUsed():
                 self.devices.append(event)
 

@@ -106,6 +106,8 @@ def summary_lines(state: RunState, budget: Budget) -> list[str]:
     last = state.benchmarks[-1:]
     lines = [f"last benchmark ({b.purpose}): {benchmark_line(b.benchmark)}" for b in last]
     lines.append(budget_line(state, budget, state.active_seconds))
+    if state.filed:
+        lines.append(f"ideas that roles filed: {len(state.filed)}, of which {len(state.backlog)} wait")
     if state.violations:
         last_one = state.violations[-1].row
         lines.append(f"zero-reference violations: {len(state.violations)}, last {last_one.candidate}: {last_one.what}")

@@ -10,7 +10,7 @@ many as a round's benchmark has. Everything is a function of the seeds. Writes i
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean, median
@@ -25,7 +25,15 @@ from ckb.facts import Facts, ModelFacts, PlatformFacts, WorkloadFacts
 from ckb.records import Choice
 from roles.authors.composer.evaluator import evaluate
 from roles.authors.composer.orchestrator import orchestrate
-from roles.briefs import EvaluatorBrief, Hypothesis, Lesson, OrchestratorAnswer, OrchestratorBrief
+from roles.briefs import (
+    EvaluatorBrief,
+    Hypothesis,
+    Lesson,
+    OrchestratorAnswer,
+    OrchestratorBrief,
+    PolicyTool,
+    RoleName,
+)
 from swarm.events import Issue
 from swarm.gains import MINIMUM_EFFECT, Measured, gains, independent
 from swarm.issues import performance_issue
@@ -64,6 +72,8 @@ FACTS = Facts(
 
 class RandomChoice:
     """What the policies are compared with: whole assignments at random, none twice."""
+
+    tools: Mapping[PolicyTool, tuple[RoleName, ...]] = {}
 
     def next(self, known: Known, counsel: Counsel) -> Next:
         rng = random.Random(f"{known.seed} {known.round}")

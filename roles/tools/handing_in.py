@@ -70,15 +70,18 @@ class Tree:
         if answer.missing_contract is not None:
             return self.gap(ReportGap(contract=answer.missing_contract, why=answer.summary))
         self._files.replace(answer.files)
-        return self.submit(Submit(summary=answer.summary, choices=answer.choices))
+        return self.handed_in(answer.summary, answer.choices, answer.filed)
 
     def submit(self, arguments: Submit) -> b.ImplementerAnswer:
         """The tree as an answer. Raises FormatError with everything that is wrong with it."""
         return self.handed_in(arguments.summary, arguments.choices)
 
-    def handed_in(self, summary: str, choices: Mapping[str, Choice]) -> b.ImplementerAnswer:
+    def handed_in(
+        self, summary: str, choices: Mapping[str, Choice], filed: tuple[b.Hypothesis, ...] = ()
+    ) -> b.ImplementerAnswer:
         made = {**self._brief.choices, **self._brief.change, **choices}
-        return self._checked(b.ImplementerAnswer(files=dict(self._files.texts), choices=made, summary=summary))
+        answer = b.ImplementerAnswer(files=dict(self._files.texts), choices=made, summary=summary, filed=filed)
+        return self._checked(answer)
 
     def gap(self, arguments: ReportGap) -> b.ImplementerAnswer:
         answer = b.ImplementerAnswer(

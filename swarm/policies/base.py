@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from ckb.records import Choice
-from roles.briefs import Hypothesis, OrchestratorAnswer
+from roles.briefs import Hypothesis, OrchestratorAnswer, PolicyTool, RoleName
 from swarm.events import Issue
 
 Assignment = Mapping[str, Choice]
@@ -56,6 +56,8 @@ class Known:
     """Assignments that need not be tried again."""
     memory: str = ""
     """MEMORY.md."""
+    backlog: tuple[Hypothesis, ...] = ()
+    """Ideas that roles filed during their work, which can be tried here and weren't yet, oldest first."""
 
 
 @dataclass(frozen=True)
@@ -90,5 +92,10 @@ class Counsel(Protocol):
 
 class Policy(Protocol):
     """An outer-loop policy."""
+
+    @property
+    def tools(self) -> Mapping[PolicyTool, tuple[RoleName, ...]]:
+        """Which tools of the policy's own the roles get for their work, and which roles: nobody else sees them."""
+        ...
 
     def next(self, known: Known, counsel: Counsel) -> Next: ...

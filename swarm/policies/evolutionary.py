@@ -8,12 +8,12 @@ asks no role: the population is its memory. All draws come from the seed and the
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ckb.criteria import TREE, Criterion
 from ckb.records import Choice
-from roles.briefs import Hypothesis
+from roles.briefs import Hypothesis, PolicyTool, RoleName
 from swarm.events import Issue
 from swarm.issues import performance_issue
 from swarm.policies.base import Assignment, Counsel, Known, Next, Tree
@@ -49,6 +49,8 @@ class Child:
 
 class Evolutionary:
     """A round has as many children as it is wide, the islands in turn."""
+
+    tools: Mapping[PolicyTool, tuple[RoleName, ...]] = {}
 
     def next(self, known: Known, counsel: Counsel) -> Next:
         rng = random.Random(f"{known.seed} {known.round}")

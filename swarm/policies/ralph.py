@@ -3,8 +3,10 @@
 It asks no role: what to change is the implementer's affair. It is the line that the other policies have to beat.
 """
 
+from collections.abc import Mapping
+
 from ckb.criteria import TREE, Criterion
-from roles.briefs import Hypothesis
+from roles.briefs import Hypothesis, PolicyTool, RoleName
 from swarm.issues import performance_issue
 from swarm.policies.base import Counsel, Known, Next
 
@@ -13,6 +15,8 @@ CHANGED = Criterion(part="activation", command=TREE, metric="changed_lines", com
 
 class Ralph:
     """It never stops by itself: rounds, the budget or the objective's target end it."""
+
+    tools: Mapping[PolicyTool, tuple[RoleName, ...]] = {}
 
     def next(self, known: Known, counsel: Counsel) -> Next:
         idea = Hypothesis(

@@ -20,7 +20,7 @@ from roles.authors.cli.presets import argv_of
 from roles.authors.cli.shell import Command, Finished, Shell
 from roles.authors.cli.told import Told
 from roles.authors.cli.workplace import Workplace
-from roles.briefs import ImplementerBrief
+from roles.briefs import Hypothesis, ImplementerBrief
 from roles.budget import Budget
 from roles.completion import Message
 from roles.redact import SHORTEST, redact
@@ -43,6 +43,7 @@ class Work(Frozen):
     summary: str = Field("its author gave no summary", min_length=1)
     choices: dict[str, Choice] = Field(default_factory=dict)
     missing_contract: str | None = None
+    filed: tuple[Hypothesis, ...] = ()
 
 
 class CliAuthor:
@@ -170,7 +171,7 @@ def result(brief: AnyBrief, workplace: Workplace, variables: dict[str, str]) -> 
     tree = Tree(brief, files)
     if work.missing_contract is not None:
         return tree.gap(ReportGap(contract=work.missing_contract, why=work.summary))
-    return tree.handed_in(work.summary, work.choices)
+    return tree.handed_in(work.summary, work.choices, work.filed)
 
 
 def no_secret(name: str, text: str, variables: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from gpu_actors.benchmark_jobs import Benchmark, BenchmarkJob
 from gpu_actors.jobs import Verdict, VerifyJob
 from roles.author import Answer, AnyBrief, Usage
-from roles.briefs import EvaluatorBrief, JudgeAnswer, JudgeBrief, OrchestratorBrief
+from roles.briefs import EvaluatorBrief, Hypothesis, JudgeAnswer, JudgeBrief, OrchestratorBrief
 from roles.settings import SingleAuthor
 from swarm.context import Context
 from swarm.journal import read_events
@@ -156,9 +156,20 @@ def test_a_merge_whose_lines_a_later_one_changed_can_not_be_undone_alone(tmp_pat
 
 
 class Objecting(Rehearsal):
+    """Its judge is content with nothing, and files an idea of its own."""
+
+    IDEA = Hypothesis(
+        title="answer from one kernel",
+        change={},
+        expected_effect=0.9,
+        acceptance="the effect's interval lies above zero",
+        falsification="it does not",
+    )
+
     def answer(self, brief: AnyBrief, author: SingleAuthor) -> tuple[Answer, Usage]:
         if isinstance(brief, JudgeBrief):
-            return JudgeAnswer(objections=("it reads the clock",)), Usage(author="test")
+            assert brief.tools == ("file_issue",)
+            return JudgeAnswer(objections=("it reads the clock",), filed=(self.IDEA,)), Usage(author="test")
         return super().answer(brief, author)
 
 
@@ -184,6 +195,11 @@ def test_the_judge_can_fail_a_candidate_that_passed_every_gate(tmp_path: Path, m
     context = rehearse(tmp_path, prepare(tmp_path), crew=Objecting(tmp_path / "store"))
     assert any("but the judge objects: it reads the clock" in why for why in performance(context).values())
     assert not any(c.merged for name, c in context.state.candidates.items() if name.startswith("r"))
+    state = context.state
+    assert {one.role for one in state.filed} == {"judge"}
+    tried = [issue.issue for issue in state.issues.values() if issue.issue.hypothesis == Objecting.IDEA]
+    assert [issue.id for issue in tried] == ["r2-1"], "what promises most of the next round, and once"
+    assert state.backlog == []
 
 
 def test_the_judge_can_not_pass_a_candidate_that_failed_a_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,11 @@ from typing import get_args
 import pytest
 
 from ckb.records import Choice
-from roles.briefs import Hypothesis, OrchestratorAnswer
-from swarm.policies import POLICIES
+from roles.briefs import Hypothesis, OrchestratorAnswer, RoleName
+from swarm.policies import POLICIES, tools_of
 from swarm.policies.base import Assignment, Known, Tree
 from swarm.policies.evolutionary import ISLANDS, MIGRATION, NOTHING_LEFT, Evolutionary, fronts, pool, ranked
+from swarm.policies.issue_tracker import MOST_FILED, IssueTracker
 from swarm.policies.issue_tracker import NOTHING_LEFT as NO_DIRECTION
 from swarm.policies.ralph import Ralph
 from swarm.target import PolicyName
@@ -73,6 +74,26 @@ def test_the_issue_tracker_follows_its_roles_and_says_why_it_ends() -> None:
     ]
     assert (decided.memory, decided.stop, decided.reason) == ("noted", False, "")
     assert POLICIES["issue_tracker"]().next(known(3), Counsel()).reason == NO_DIRECTION
+
+
+def idea(title: str, **change: Choice) -> Hypothesis:
+    return Hypothesis(title=title, change=change, expected_effect=0.1, acceptance="a", falsification="f")
+
+
+def test_what_roles_filed_is_put_to_the_orchestrator_before_the_evaluator_s_ideas_and_no_change_twice() -> None:
+    filed = (idea("filed", a=1), idea("free code"))
+    seen = replace(known(3), backlog=filed)
+    decided = IssueTracker().next(seen, Counsel([idea("the same change", a=1), idea("another", a=2)]))
+    assert [issue.title for issue in decided.issues] == ["another", "free code", "filed"], (
+        "this counsel dispatches the last one first"
+    )
+    many = replace(known(3), backlog=tuple(idea(f"idea {i}") for i in range(MOST_FILED + 3)))
+    assert len(IssueTracker().next(many, Counsel()).issues) == MOST_FILED
+
+
+def test_a_tool_of_a_policy_is_for_the_roles_that_it_names() -> None:
+    given = {name: [role for role in get_args(RoleName) if tools_of(name, role)] for name in POLICIES}
+    assert given == {"issue_tracker": ["implementer", "judge", "evaluator"], "evolutionary": [], "ralph": []}
 
 
 @pytest.mark.parametrize("name", POLICIES)
