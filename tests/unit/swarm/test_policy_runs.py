@@ -172,7 +172,7 @@ def test_an_evolutionary_run_ends_the_same_wherever_its_driver_was_killed(
     lines = epoch_file(files.root / "journal", 1).read_bytes().splitlines(keepends=True)
     opened = [i for i, line in enumerate(lines) if b'"round_opened"' in line]
     seed = random.randrange(10**6)
-    for cut in (opened[1], random.Random(seed).randrange(opened[0] + 1, len(lines))):  # one before it was decided
+    for cut in {opened[1], random.Random(seed).randrange(opened[0] + 1, len(lines))}:  # one before it was decided
         copy = tmp_path / f"cut{cut}"
         shutil.copytree(home, copy, symlinks=True)
         monkeypatch.setenv("ENGINESMITH_HOME", str(copy))
