@@ -12,7 +12,9 @@ from ckb.schemas.platforms import STATE_WORDS
 from swarm.doctor import Finding, OperatorFinding
 from swarm.feasibility import gib
 from swarm.plan import Plan
+from swarm.process import Process
 from swarm.progress import benchmark_line, budget_line, candidate_state
+from swarm.report.words import duration, money
 from swarm.state import RunState
 from swarm.target import Budget
 
@@ -99,6 +101,53 @@ def runs_table(runs: dict[str, RunState]) -> Table:
         merged = f"{len(state.merges)} of {len(state.candidates)}"
         table.add_row(name, word, merged, state.released.path if state.released else "")
     return table
+
+
+def process_lines(process: Process) -> list[str]:
+    """The figures of a run as a whole."""
+    unknown = f" (of {process.unknown} conversations nobody told)" if process.unknown else ""
+    engine = "per accepted engine: no engine was accepted"
+    if process.engines:
+        hours = duration(process.build_s / process.engines)
+        engine = f"per accepted engine: {hours}, {process.tokens // process.engines:,} tokens, "
+        engine += money(process.per_engine(process.usd))
+    tools = ", ".join(f"{name} {count:,}" for name, count in process.tools.items())
+    return [
+        f"run {process.run}: {process.outcome.replace('_', ' ')}",
+        f"build time: {duration(process.build_s)} of {process.drivers} driver(s)",
+        f"agents: {process.agents:,}, messages {process.messages:,}, overlap factor {process.overlap:.2f}",
+        f"tool calls: {sum(process.tools.values()):,}, of which edits {process.edits:,}"
+        + (f" ({tools})" if tools else ""),
+        f"tokens: {process.tokens:,}, cost {money(process.usd)}{unknown}",
+        f"candidates: {process.candidates}, attempts {process.attempts}, merged {process.merged}; "
+        f"lines +{process.lines_added:,} -{process.lines_deleted:,}",
+        f"zero-reference violations: {process.violations}",
+        engine,
+    ]
+
+
+def process_tables(process: Process) -> list[Table | str]:
+    """By role, and what was done by no author."""
+    roles = plain_table(
+        "role", "agents", "messages", "active", "share", "an agent", "overlap", "tools", "tokens", "cost"
+    )
+    for work in process.roles:
+        roles.add_row(
+            work.role,
+            f"{work.agents:,}",
+            f"{work.messages:,}",
+            duration(work.active_s),
+            f"{work.share:.0%}",
+            duration(work.per_agent_s),
+            f"{work.overlap:.2f}",
+            f"{sum(work.tools.values()):,}",
+            f"{work.tokens:,}",
+            money(None if work.unknown == work.agents else work.usd),
+        )
+    code = plain_table("by code", "times", "device time")
+    for one in process.code:
+        code.add_row(one.what, f"{one.times:,}", duration(one.device_s))
+    return [roles, "", code]
 
 
 def summary_lines(state: RunState, budget: Budget) -> list[str]:

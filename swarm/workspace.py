@@ -111,6 +111,14 @@ class Workspace:
             files = [(member.name, archive.extractfile(member)) for member in archive if member.isfile()]
             return {name: file.read().decode() for name, file in files if file}
 
+    def changed_lines(self, start: str, commit: str) -> tuple[int, int]:
+        """Lines that a commit has and `start` has not, and the other way round."""
+        with self._lock:
+            told = self.repo.git.diff("--numstat", "--no-renames", start, commit)
+        counts = [line.split("\t")[:2] for line in told.splitlines()]
+        pairs = [(int(added), int(deleted)) for added, deleted in counts if added != "-"]  # which stands for no text
+        return sum(added for added, _ in pairs), sum(deleted for _, deleted in pairs)
+
     def written(self, commit: str, file: str) -> list[Written]:
         """Who brought each line of a file of a commit, from the first line on."""
         with self._lock:

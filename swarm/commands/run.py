@@ -133,11 +133,31 @@ def status(run_folder: Annotated[str | None, typer.Argument(metavar="[RUN]")] = 
 
 
 @app.command()
-def report(run_folder: Run) -> None:
-    """Write the report of a run anew."""
-    from swarm.report import write_report
+def report(
+    run_folder: Run,
+    process: Annotated[
+        bool, typer.Option("--process", help="Show what the run took instead: agents, tools, tokens, cost, by role.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --process: as one JSON record.")] = False,
+) -> None:
+    """Write the report of a run anew, or show the figures of its process."""
+    folder = find_run(run_folder)
+    if as_json and not process:
+        raise UserError("--json goes with --process: the report is a page")
+    if not process:
+        from swarm.report import write_report
 
-    print(shown(write_report(find_run(run_folder))))
+        print(shown(write_report(folder)))
+        return
+    from swarm.journal import state_of
+    from swarm.process import process_of
+    from swarm.tables import process_lines, process_tables, show
+
+    found = process_of(folder.name, state_of(folder), folder)
+    if as_json:
+        print(found.model_dump_json(indent=1))
+        return
+    show(*process_lines(found), "", *process_tables(found))
 
 
 def run_dirs() -> list[Path]:

@@ -39,7 +39,9 @@ def times(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """4.1 s, 3 min 20 s, 2 h 5 min."""
+    """68 ms, 4.1 s, 3 min 20 s, 2 h 5 min."""
+    if 0 < seconds < 0.1:
+        return f"{seconds * 1000:.2g} ms"
     if seconds < 60:
         return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
