@@ -23,9 +23,10 @@ from roles.briefs import Lesson
 from swarm import events as e
 from swarm.budget import Ledger
 from swarm.journal import Journal
+from swarm.limits import Limits
 from swarm.plan import Plan
 from swarm.state import Candidate, IssueState, RunState
-from swarm.target import Target, parse_target
+from swarm.target import Budget, Target, parse_target
 from swarm.workspace import Workspace
 
 
@@ -60,6 +61,15 @@ class RunFiles:
     def ledger(self) -> Path:
         """What was reserved for and paid to providers."""
         return self.root / "spending.jsonl"
+
+    @property
+    def limits(self) -> Path:
+        """What a person has changed of the budget, if anything."""
+        return self.root / "budget.json"
+
+    def limits_now(self) -> Budget:
+        """The limits of the run as they are now."""
+        return Limits(self.read_target().budget, self.limits).now
 
     @property
     def now(self) -> Path:
@@ -142,8 +152,12 @@ class Context:
         self.knowledge = knowledge
         self.journal = Journal(files.root, clock)
         self.workspace = Workspace(files.root)
-        self.ledger = Ledger(self.target.budget, self.state, clock)
+        limits = Limits(self.target.budget, files.limits)
+        self.ledger = Ledger(limits, self.state, clock, files.ledger, self._note_limits)
         self.workspace.restore(self.state.merges[-1].commit if self.state.merges else None)
+
+    def _note_limits(self, limits: dict[str, float]) -> None:
+        self.journal.append(e.BudgetChanged(**limits))
 
     @property
     def state(self) -> RunState:

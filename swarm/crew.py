@@ -26,6 +26,7 @@ from roles.author import Answer, AnyBrief, Author, Usage
 from roles.authors.factory import make_author
 from roles.authors.gateway import LitellmGateway
 from roles.briefs import ImplementerBrief, RoleName
+from roles.budget import ForIssue
 from roles.completion import CompletionReply, CompletionRequest, Price
 from roles.desk import Means
 from roles.settings import (
@@ -40,12 +41,14 @@ from roles.settings import (
 from roles.tools.public_tests import PublicTests, Tried
 from roles.transcript import Transcript
 from swarm.cluster import device_options
+from swarm.context import RunFiles
+from swarm.limits import Limits
 from swarm.paths import cache_dir, disk_full, home, store_dir
 from swarm.plan import Plan
 from swarm.public_tests import StageTests
 from swarm.shell import ConfinedShell
 from swarm.spending import Purse, Spending
-from swarm.target import Target
+from swarm.target import Budget, Target
 
 VERDICTS_OF_A_GPU = 2
 """At a time: while one engine loads or compiles the other computes."""
@@ -84,8 +87,8 @@ class RemotePurse:
         price: Price | None = get(self._actor.price.remote(model))
         return price
 
-    def reserve(self, usd: float, tokens: int) -> str:
-        reservation: str = get(self._actor.reserve.remote(usd, tokens))
+    def reserve(self, usd: float, tokens: int, issue: str = "") -> str:
+        reservation: str = get(self._actor.reserve.remote(usd, tokens, issue))
         return reservation
 
     def settle(self, reservation: str, usd: float, tokens: int) -> None:
@@ -112,14 +115,16 @@ class RoleWorker:
         self._ckb_version = ckb_version
         self._transcripts = Path(transcripts)
         self._purse = purse
+        self._budget = ForIssue(purse or Spending(Limits(Budget())))
         self._authors: dict[RoleName, Author] = {}
 
     def answer(self, brief: AnyBrief) -> tuple[Answer, Usage]:
+        self._budget.issue = brief.issue if isinstance(brief, ImplementerBrief) else ""
         if brief.role not in self._authors:
             self._authors[brief.role] = make_author(
                 self._config,
                 gateway=self._purse,
-                budget=self._purse or Spending(0, 0),
+                budget=self._budget,
                 transcript=Transcript(self._transcripts / f"{brief.role}.jsonl"),
                 home=home(),
                 means=self._means,
@@ -161,22 +166,20 @@ class RemoteTests:
 class RayCrew:
     """The crew as Ray actors; they end with the orchestrator that made them."""
 
-    def __init__(self, target: Target, plan: Plan, transcripts: Path, now: Path, ledger: Path):
-        """`now`: the file that says what is being done. `ledger`: the file of what providers were paid."""
+    def __init__(self, target: Target, plan: Plan, files: RunFiles):
         self._target = target
         self._at_once = verdicts_at_once(target, plan)
         self._plan = plan
-        self._trials = transcripts.parent / "trials"
+        self._trials = files.root / "trials"
         self._ckb_version = plan.ckb_version
-        self._transcripts = str(transcripts)
-        self._now = now
+        self._transcripts = str(files.transcripts)
+        self._now = files.now
         self._purse = None
         kinds = {type(author) for author in singles(target.authors.values())}
         if kinds & {LitellmSettings, CliSettings}:
             provider = ray.remote(num_cpus=0, max_concurrency=64)(ProviderProcess)
-            limits = target.budget
-            models = LitellmSettings in kinds
-            self._purse = RemotePurse(provider.remote(limits.usd, limits.tokens, str(ledger), models))
+            limits = Limits(target.budget, files.limits)
+            self._purse = RemotePurse(provider.remote(limits, str(files.ledger), LitellmSettings in kinds))
         self._lock = threading.Lock()
         self._free: dict[SingleAuthor, list[Any]] = {}
         """Role workers that wait for a brief."""
@@ -271,8 +274,8 @@ class RayCrew:
 class ProviderProcess(Purse):
     """The process that keeps the money, and imports litellm where a model is called."""
 
-    def __init__(self, usd: float, tokens: int, ledger: str, models: bool):
-        super().__init__(LitellmGateway() if models else None, usd, tokens, Path(ledger))
+    def __init__(self, limits: Limits, ledger: str, models: bool):
+        super().__init__(LitellmGateway() if models else None, limits, Path(ledger))
 
 
 def get(reference: Any) -> Any:

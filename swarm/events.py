@@ -231,6 +231,16 @@ class DeviceUsed(Event):
     candidate: str | None = None
 
 
+class BudgetChanged(Event):
+    """A person changed the limits of the run, or a driver found them changed."""
+
+    kind: Literal["budget_changed"] = "budget_changed"
+    usd: float
+    tokens: float
+    minutes: float
+    device_seconds: float
+
+
 class EngineReleased(Event):
     kind: Literal["engine_released"] = "engine_released"
     path: str
@@ -279,6 +289,7 @@ AnyEvent = Annotated[
     | RoleCalled
     | IssueFiled
     | DeviceUsed
+    | BudgetChanged
     | EngineReleased
     | Consolidated
     | RunFinished,

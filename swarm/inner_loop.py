@@ -293,6 +293,8 @@ class InnerLoop:
         if lasting := self.context.state.lasting_violation(candidate.id):
             reason = f"{lasting.row.kind} violation, which another attempt could only reword: {lasting.row.what}"
             self._give_up(issue, candidate, reason, evidence)
+        elif reached := self.context.ledger.issue_reached(issue.id):
+            self._give_up(issue, candidate, f"no further attempt: {reached}", evidence)
         elif candidate.attempts <= self.context.target.search.retries:
             self._implement(issue, candidate.id, index, candidate.attempts + 1, evidence)
         else:

@@ -13,6 +13,7 @@ from rich.text import Text
 from gpu_actors.benchmark_jobs import Benchmark
 from gpu_actors.jobs import Verdict
 from swarm import events as e
+from swarm.limits import Limits
 from swarm.state import Candidate, RunState
 from swarm.target import Budget
 
@@ -30,8 +31,8 @@ class Progress:
     Where stdout is no terminal each event is one plain line, so that a log of it can be read and searched.
     """
 
-    def __init__(self, budget: Budget, console: Console | None = None, clock: Callable[[], float] = time.time):
-        self._budget = budget
+    def __init__(self, limits: Limits, console: Console | None = None, clock: Callable[[], float] = time.time):
+        self._limits = limits
         self._console = console or Console(highlight=False, markup=False, emoji=False)
         self._clock = clock
         self._lock = threading.RLock()
@@ -86,7 +87,7 @@ class Progress:
             parts += [Text(line, overflow="ellipsis", no_wrap=True) for line in issue_lines(self._state)]
             parts.append(Text(f"now: {self._note or 'starting'}", overflow="ellipsis", no_wrap=True))
             parts.append(
-                Text(budget_line(self._state, self._budget, self.elapsed()), overflow="ellipsis", no_wrap=True)
+                Text(budget_line(self._state, self._limits.now, self.elapsed()), overflow="ellipsis", no_wrap=True)
             )
             return Group(*parts)
 
@@ -96,14 +97,15 @@ def clock_text(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
-def budget_line(state: RunState, budget: Budget, elapsed: float) -> str:
-    left = max(0.0, budget.minutes * 60 - elapsed)
+def budget_line(state: RunState, limits: Budget, elapsed: float) -> str:
+    """`limits`: as they are now."""
+    left = max(0.0, limits.minutes * 60 - elapsed)
     parts = [f"elapsed {clock_text(elapsed)}, {clock_text(left)} left"]
-    parts.append(f"device {state.device_seconds:.0f} of {budget.device_seconds:.0f} s")
-    if budget.usd:
-        parts.append(f"{state.usd:.2f} of {budget.usd:.2f} USD")
-    if budget.tokens:
-        parts.append(f"{state.tokens} of {budget.tokens} tokens")
+    parts.append(f"device {state.device_seconds:.0f} of {limits.device_seconds:.0f} s")
+    if limits.usd:
+        parts.append(f"{state.usd:.2f} of {limits.usd:.2f} USD")
+    if limits.tokens:
+        parts.append(f"{state.tokens} of {limits.tokens:.0f} tokens")
     return " · ".join(parts)
 
 

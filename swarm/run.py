@@ -21,6 +21,7 @@ from swarm.cluster import cluster
 from swarm.context import Context, RunFiles, asked
 from swarm.crew import RayCrew, get
 from swarm.journal import read_events
+from swarm.limits import Limits
 from swarm.operators import try_here
 from swarm.orchestrator import Orchestrator
 from swarm.paths import new_run_dir, store_dir
@@ -82,7 +83,7 @@ def check_unchanged(files: RunFiles) -> None:
 def drive(files: RunFiles) -> e.RunFinished:
     """Everything that needs Ray."""
     target = files.read_target()
-    with Progress(target.budget) as progress, cluster(target):
+    with Progress(Limits(target.budget, files.limits)) as progress, cluster(target):
         actor = ray.remote(num_cpus=0, max_concurrency=1)(OrchestratorProcess).remote(str(files.root))
         outcome = actor.run.remote()
         tail = JournalTail(files)
@@ -115,7 +116,7 @@ class OrchestratorProcess:
         if not context.state.plan:
             context.journal.append(e.PlanFrozen(plan=plan.sha256, ckb_version=plan.ckb_version))
         files = self._files
-        crew = RayCrew(context.target, plan, files.transcripts, files.now, files.ledger)
+        crew = RayCrew(context.target, plan, files)
         return Orchestrator(context, crew).run()
 
     def __repr__(self) -> str:

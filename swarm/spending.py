@@ -9,44 +9,66 @@ import threading
 import uuid
 from pathlib import Path
 
+from roles.author import NoAnswer
 from roles.budget import Budget as BudgetProtocol
 from roles.completion import CompletionReply, CompletionRequest, Gateway, Price
-from swarm.budget import BudgetExceeded
+from swarm.budget import HINT, BudgetExceeded
+from swarm.limits import Limits
+from swarm.spent import Amounts, read_spent
 
 
 class Spending(BudgetProtocol):
     """Spent plus reserved never exceeds the limits, however many calls are in flight."""
 
-    def __init__(self, usd: float, tokens: int, ledger: Path | None = None):
-        """`usd` and `tokens` are the run's limits. `ledger`: a file of JSON lines; what is in it already is spent, and
-        so is what an earlier process had reserved when it ended."""
-        spent = read_ledger(ledger) if ledger else {"usd": 0.0, "tokens": 0.0}
-        self._left = {"usd": usd - spent["usd"], "tokens": tokens - spent["tokens"]}
-        self._reserved: dict[str, dict[str, float]] = {}
+    def __init__(self, limits: Limits, ledger: Path | None = None):
+        """`ledger`: a file of JSON lines; what is in it already is spent, and so is what an earlier process had
+        reserved when it ended."""
+        self._limits = limits
+        self._held: dict[str, tuple[str, Amounts]] = {}
+        """Reservation -> (issue, amounts), of calls in flight."""
         self._ledger = ledger
         self._lock = threading.Lock()
+        self._spent: Amounts = {"usd": 0.0, "tokens": 0.0}
+        self._by_issue: dict[str, Amounts] = {}
+        if ledger and ledger.exists():
+            before = read_spent(ledger)
+            os.truncate(ledger, before.whole)
+            self._spent, self._by_issue = before.total, before.by_issue
 
-    def reserve(self, usd: float, tokens: int) -> str:
+    def reserve(self, usd: float, tokens: int, issue: str = "") -> str:
+        """`issue`: whose limits apply too; empty for what no issue pays. Raises BudgetExceeded for the run's limits,
+        NoAnswer for the issue's: the others go on."""
         wanted = {"usd": usd, "tokens": float(tokens)}
         with self._lock:
+            limits = self._limits.now
             for name, amount in wanted.items():
-                held = sum(reservation[name] for reservation in self._reserved.values())
-                if amount and held + amount > self._left[name]:
-                    raise BudgetExceeded(
-                        f"budget.{name}: a call may need {amount:.6g}, and {self._left[name] - held:.6g} is left. "
-                        f"Raise budget.{name} and resume."
-                    )
+                left = float(getattr(limits, name)) - self._spent[name] - self._reserved(name)
+                if amount and amount > left:
+                    raise BudgetExceeded(f"budget.{name}: a call may need {amount:.6g}, and {left:.6g} is left. {HINT}")
+                own = getattr(limits.issue, name) if limits.issue and issue else None
+                if amount and own is not None:
+                    spent = self._by_issue.get(issue, {}).get(name, 0.0)
+                    left = own - spent - self._reserved(name, issue)
+                    if amount > left:
+                        raise NoAnswer(
+                            f"budget.issue.{name}: a call may need {amount:.6g}, {left:.6g} is left of {own:g}"
+                        )
             reservation = uuid.uuid4().hex
-            self._note({"reserved": reservation, **wanted})
-            self._reserved[reservation] = wanted
+            whose: dict[str, str | float] = {"issue": issue} if issue else {}
+            self._note({"reserved": reservation, **wanted, **whose})
+            self._held[reservation] = issue, wanted
             return reservation
 
     def settle(self, reservation: str, usd: float, tokens: int) -> None:
         with self._lock:
             self._note({"settled": reservation, "usd": usd, "tokens": tokens})
-            del self._reserved[reservation]
-            self._left["usd"] -= usd
-            self._left["tokens"] -= tokens
+            issue, _ = self._held.pop(reservation)
+            for account in (self._spent, self._by_issue.setdefault(issue, {"usd": 0.0, "tokens": 0.0})):
+                account["usd"] += usd
+                account["tokens"] += tokens
+
+    def _reserved(self, name: str, issue: str | None = None) -> float:
+        return sum(amounts[name] for whose, amounts in self._held.values() if issue is None or whose == issue)
 
     def _note(self, record: dict[str, str | float]) -> None:
         if self._ledger:
@@ -55,27 +77,13 @@ class Spending(BudgetProtocol):
                 os.fsync(file)
 
 
-def read_ledger(path: Path) -> dict[str, float]:
-    """What was spent: each settled call at its cost, one that was never settled at its reservation. A line that a
-    killed process left half-written is of a call that was not sent."""
-    calls: dict[str, dict[str, float]] = {}
-    data = path.read_bytes() if path.exists() else b""
-    for line in data[: data.rfind(b"\n") + 1].splitlines():
-        record = json.loads(line)
-        name = record.get("settled") or record["reserved"]
-        calls[name] = {"usd": float(record["usd"]), "tokens": float(record["tokens"])}
-    if len(data) > data.rfind(b"\n") + 1:
-        os.truncate(path, data.rfind(b"\n") + 1)
-    return {name: sum(call[name] for call in calls.values()) for name in ("usd", "tokens")}
-
-
 class Purse:
     """A gateway and the run's spending in one process: what role workers in other processes hold a handle of."""
 
-    def __init__(self, gateway: Gateway | None, usd: float, tokens: int, ledger: Path | None = None):
+    def __init__(self, gateway: Gateway | None, limits: Limits, ledger: Path | None = None):
         """`gateway`: None where no model is called, only commands are."""
         self._gateway = gateway
-        self._spending = Spending(usd, tokens, ledger)
+        self._spending = Spending(limits, ledger)
 
     def complete(self, request: CompletionRequest) -> CompletionReply:
         assert self._gateway, "a run without a model completes nothing"
@@ -85,8 +93,8 @@ class Purse:
         assert self._gateway, "a run without a model asks for no price"
         return self._gateway.price(model)
 
-    def reserve(self, usd: float, tokens: int) -> str:
-        return self._spending.reserve(usd, tokens)
+    def reserve(self, usd: float, tokens: int, issue: str = "") -> str:
+        return self._spending.reserve(usd, tokens, issue)
 
     def settle(self, reservation: str, usd: float, tokens: int) -> None:
         self._spending.settle(reservation, usd, tokens)

@@ -65,6 +65,7 @@ class IssueState:
     issue: e.Issue
     ckb_version: int | None = None
     """As its event says."""
+    opened_at: float = 0.0
     decided_before: int = 0
     """How many decisions of other issues' candidates the journal held when it was opened."""
     candidates: dict[str, Candidate] = field(default_factory=dict)
@@ -93,6 +94,8 @@ class RunState:
     roles: list[e.RoleCalled] = field(default_factory=list)
     filed: list[e.IssueFiled] = field(default_factory=list)
     devices: list[e.DeviceUsed] = field(default_factory=list)
+    budget: e.BudgetChanged | None = None
+    """The limits that a person set last."""
     released: e.EngineReleased | None = None
     consolidated: e.Consolidated | None = None
     finished: e.RunFinished | None = None
@@ -229,6 +232,20 @@ class RunState:
     def device_seconds(self) -> float:
         return sum(use.seconds for use in self.devices)
 
+    def used_by(self, issue: str, now: float) -> dict[str, float]:
+        """What one issue has used so far: `usd`, `tokens`, `minutes` and `device_seconds`. `now`: seconds since 1970,
+        while a driver is at work."""
+        found = self.issues[issue]
+        usage = [call.usage for call in self.roles if call.issue == issue]
+        *ended, (begun, _) = self.spans_of_time
+        spans = [*ended, (begun, now)]
+        return {
+            "usd": sum(one.usd or 0.0 for one in usage),
+            "tokens": float(sum((one.prompt_tokens or 0) + (one.completion_tokens or 0) for one in usage)),
+            "minutes": sum(max(0.0, last - max(first, found.opened_at)) for first, last in spans) / 60,
+            "device_seconds": sum(used.seconds for used in self.devices if used.candidate in found.candidates),
+        }
+
     def apply(self, event: e.AnyEvent) -> None:
         """Takes one event in. Events come in journal order."""
         self._note_time(event)
@@ -238,7 +255,7 @@ class RunState:
             case e.PlanFrozen():
                 self.plan = event
             case e.IssueOpened(issue=issue, ckb_version=version):
-                self.issues.setdefault(issue.id, IssueState(issue, version, len(self.decisions)))
+                self.issues.setdefault(issue.id, IssueState(issue, version, event.at, len(self.decisions)))
             case e.CandidateSubmitted():
                 self._submit(event)
             case e.CandidateReviewed(candidate=name, findings=findings):
@@ -262,6 +279,8 @@ class RunState:
             case e.ProfileMade(tree=tree, profile=profile):
                 self.profiles[tree] = profile
                 self.violations += [self._timed(row, None) for row in profile.violations]
+            case e.BudgetChanged():
+                self.budget = event
             case e.EngineReleased():
                 self.released = event
             case e.Consolidated():

@@ -1,6 +1,7 @@
 """Tables for the terminal. Colours are the basic ones, which dark and light terminals both show."""
 
 import sys
+from collections.abc import Mapping
 
 from rich.console import Console
 from rich.table import Table
@@ -100,6 +101,15 @@ def runs_table(runs: dict[str, RunState]) -> Table:
         word = state.finished.outcome.replace("_", " ") if state.finished else "not finished"
         merged = f"{len(state.merges)} of {len(state.candidates)}"
         table.add_row(name, word, merged, state.released.path if state.released else "")
+    return table
+
+
+def budget_table(budget: Budget, used: Mapping[str, float]) -> Table:
+    """What a run has used of its limits."""
+    table = plain_table("limit", "used", "allowed", "nothing new from")
+    for name in used:
+        allowed = float(getattr(budget, name))
+        table.add_row(name, f"{used[name]:,.4g}", f"{allowed:,.4g}", f"{allowed * budget.soft:,.4g}")
     return table
 
 

@@ -146,6 +146,18 @@ class Search(Frozen):
     """Implementers with other seeds choose other valid designs."""
 
 
+class IssueLimits(Frozen):
+    """What one issue may use of a run's budget: past it the issue gets no further attempt, and the others go on. What
+    was handed in by then is still reviewed, gated and judged."""
+
+    usd: float | None = Field(None, ge=0, allow_inf_nan=False)
+    tokens: int | None = Field(None, ge=0)
+    minutes: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Wall time since it was opened, while a driver was at work."""
+    device_seconds: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Of its own verdicts and tests; a benchmark that its candidates share counts for none."""
+
+
 class Budget(Frozen):
     """Hard limits of one run; 0 for money and tokens means: no call that costs any."""
 
@@ -158,6 +170,8 @@ class Budget(Frozen):
     """Time for which verifier and benchmarker hold a device; what several of them hold at once counts once."""
     soft: float = Field(0.8, gt=0, le=1)
     """Share of a limit from which nothing new is started."""
+    issue: IssueLimits | None = None
+    """Limits of each issue; None: the run's alone."""
 
 
 class User(Frozen):

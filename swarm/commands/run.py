@@ -129,7 +129,37 @@ def status(run_folder: Annotated[str | None, typer.Argument(metavar="[RUN]")] = 
 
     files = RunFiles(folder)
     failed = evidence_lines(state, shown(files.evidence))
-    show(candidates_table(state), "", *failed, *summary_lines(state, files.read_target().budget))
+    show(candidates_table(state), "", *failed, *summary_lines(state, files.limits_now()))
+
+
+@app.command()
+def budget(
+    run_folder: Run,
+    usd: Annotated[float | None, typer.Option(help="Dollars for providers")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Tokens of all language model calls")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Wall time, that of earlier drivers included")] = None,
+    device_seconds: Annotated[float | None, typer.Option(help="Time for which devices are held")] = None,
+) -> None:
+    """Show what a run has used of its limits, or set limits: at once, also while it goes on."""
+    from pydantic import ValidationError
+
+    from swarm import limits
+    from swarm.budget import used_of
+    from swarm.context import RunFiles
+    from swarm.journal import state_of
+    from swarm.tables import budget_table, show
+
+    files = RunFiles(find_run(run_folder))
+    used = used_of(state_of(files.root), files.ledger)
+    given = {"usd": usd, "tokens": tokens, "minutes": minutes, "device_seconds": device_seconds}
+    try:
+        wanted = limits.Change(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise UserError(f"--{str(wrong['loc'][0]).replace('_', '-')} {wrong['input']}: {wrong['msg']}") from None
+    if wanted.given:
+        limits.change(files.limits, wanted, used)
+    show(budget_table(files.limits_now(), used))
 
 
 @app.command()

@@ -140,7 +140,7 @@ class Drivers:
             now=files.now.read_text(encoding="utf-8").strip() if files.now.exists() else "",
             issues={issue.issue.id: issue.issue.title for issue in state.issues.values() if issue.closed is None},
             candidates=candidate_lines(state),
-            summary=tuple(summary_lines(state, files.read_target().budget)),
+            summary=tuple(summary_lines(state, files.limits_now())),
             evidence=tuple(evidence_lines(state, str(files.evidence))),
             engine=state.released.path if state.released else None,
             log=str(files.driver_log) if files.driver_log.exists() else None,

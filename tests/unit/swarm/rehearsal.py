@@ -156,7 +156,7 @@ def store_at(home: Path) -> Store:
 
 
 def target(
-    home: Path, authors: dict[str, object] | None = None, *, policy: str = "", rounds: int = 2, **budget: float
+    home: Path, authors: dict[str, object] | None = None, *, policy: str = "", rounds: int = 2, **budget: Any
 ) -> Target:
     (home / "models").mkdir()
     write_checkpoint(home / "models" / "tiny")

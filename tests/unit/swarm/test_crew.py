@@ -15,7 +15,10 @@ from roles.tools.public_tests import Tried
 from roles.transcript import ExchangeRecord, read_transcript
 from swarm.budget import BudgetExceeded
 from swarm.crew import RoleWorker
-from swarm.spending import Purse, read_ledger
+from swarm.limits import Limits
+from swarm.spending import Purse
+from swarm.spent import read_spent
+from swarm.target import Budget
 from tests.unit.roles.agents import program
 from tests.unit.roles.example_briefs import IMPLEMENTER, REVIEWER
 from tests.unit.roles.scripted_gateway import ANSWER, Script, query
@@ -34,7 +37,7 @@ def test_a_model_looks_up_the_version_that_the_run_is_pinned_to(
         script = Script(query(words="zebra"), ANSWER)
         folder = tmp_path / f"transcripts{version}"
         settings = LitellmSettings(model="m", max_tokens=100)
-        worker = RoleWorker(settings, str(folder), Purse(script, 0, 10**9), version)
+        worker = RoleWorker(settings, str(folder), Purse(script, Limits(Budget(tokens=10**9))), version)
         worker.answer(REVIEWER)
         assert script.told[0].startswith(f"Knowledge base version {version}, ")
         assert found in script.told[0]
@@ -60,7 +63,9 @@ def test_a_model_runs_its_stages_tests_only_where_its_settings_say_so(
     for allowed in (0, 1):
         script = Script(work, (("submit", {"summary": "s"}),))
         settings = LitellmSettings(model="m", max_tokens=100, test_runs=allowed)
-        worker = RoleWorker(settings, str(tmp_path / f"t{allowed}"), Purse(script, 0, 10**9), 1, Found())
+        worker = RoleWorker(
+            settings, str(tmp_path / f"t{allowed}"), Purse(script, Limits(Budget(tokens=10**9))), 1, Found()
+        )
         _, usage = worker.answer(IMPLEMENTER)
         assert usage.device_seconds == (1.5 if allowed else 0.0)
         assert ("1 test(s) passed: rope" in script.told) == bool(allowed)
@@ -73,10 +78,10 @@ def test_a_command_answers_within_the_runs_budget_where_no_model_is_called(
     command = f"{sys.executable} {program(tmp_path, 'reviews')} {{prompt_file}}"
     settings = CliSettings(command=command, most_usd=0.75)
     ledger = tmp_path / "spending.jsonl"
-    worker = RoleWorker(settings, str(tmp_path / "t"), Purse(None, 1.0, 0, ledger), 1, sandbox="none")
+    worker = RoleWorker(settings, str(tmp_path / "t"), Purse(None, Limits(Budget(usd=1)), ledger), 1, sandbox="none")
     answer, usage = worker.answer(REVIEWER)
     assert (answer, usage.usd) == (ReviewerAnswer(), None)
-    assert read_ledger(ledger) == {"usd": 0.75, "tokens": 0.0}, "what it doesn't tell is held to be its most"
+    assert read_spent(ledger).total == {"usd": 0.75, "tokens": 0.0}, "what it doesn't tell is held to be its most"
     with pytest.raises(BudgetExceeded, match=r"budget\.usd: a call may need 0\.75, and 0\.25 is left"):
         worker.answer(REVIEWER)
 

@@ -5,6 +5,7 @@ import io
 from rich.console import Console
 
 from swarm.events import AnyEvent
+from swarm.limits import Limits
 from swarm.progress import ISSUES, ROWS, Progress, budget_line, clock_text, latest_candidates
 from swarm.state import RunState, fold
 from swarm.tables import candidates_table, evidence_lines, runs_table, summary_lines
@@ -14,7 +15,7 @@ from tests.unit.swarm.example_run import Example
 
 def show_run(console: Console, events: list[AnyEvent]) -> None:
     state = RunState()
-    with Progress(Budget(minutes=30), console) as progress:
+    with Progress(Limits(Budget(minutes=30)), console) as progress:
         for event in events:
             state.apply(event)
             progress.on_event(event, state)
@@ -60,7 +61,7 @@ def test_a_terminal_of_80_columns_shows_the_run_without_wrapping_a_line() -> Non
     events = list(Example().events())
     opened = next(i for i, e in enumerate(events) if e.kind == "issue_opened" and e.issue.id == "s3")
     events = events[: opened + 6]
-    progress = Progress(Budget(minutes=30), Console(file=io.StringIO(), width=80))
+    progress = Progress(Limits(Budget(minutes=30)), Console(file=io.StringIO(), width=80))
     state = fold(events)
     progress.on_event(events[-1], state)
     progress.note(
@@ -94,7 +95,7 @@ def test_the_budget_line_counts_what_earlier_drivers_used() -> None:
 
 def test_the_elapsed_time_goes_on_between_events() -> None:
     now = [1000.0]
-    progress = Progress(Budget(), Console(file=io.StringIO()), clock=lambda: now[0])
+    progress = Progress(Limits(Budget()), Console(file=io.StringIO()), clock=lambda: now[0])
     events = list(Example().events())[:3]
     state = fold(events)
     progress.on_event(events[-1], state)

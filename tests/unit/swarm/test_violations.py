@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,9 +62,11 @@ class Violating(Rehearsal):
         return super().profile(job).model_copy(update={"violations": rows})
 
 
-def run(home: Path, monkeypatch: pytest.MonkeyPatch, rule: Rule, arm: str = "", place: str = "arm") -> Context:
+def run(
+    home: Path, monkeypatch: pytest.MonkeyPatch, rule: Rule, arm: str = "", place: str = "arm", **budget: Any
+) -> Context:
     monkeypatch.setenv("ENGINESMITH_HOME", str(home))
-    files = prepare(home)
+    files = prepare(home, **budget)
     context = Context(files, read_knowledge_at(store_at(home), 1))
     identity = files.read_identity()
     context.journal.append(e.RunStarted(run=identity.id, target=identity.target, host="here", version="0"))
@@ -99,6 +102,19 @@ def test_a_discarded_candidate_s_violation_is_a_row_everywhere_and_leaves_the_ot
     page = write_report(context.files.root).read_text(encoding="utf-8")
     assert "of a forbidden package" in page
     assert f"<td>{kind}</td>" in page
+
+
+def test_an_issue_that_has_used_up_its_own_limits_gets_no_further_attempt_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule: Rule = lambda job: "static" if job.candidate == "s1-c0" else None  # noqa: E731
+    state = run(tmp_path, monkeypatch, rule, issue={"device_seconds": 0.001}).state
+    assert outcome(state) == "accepted"
+    first = state.candidates["s1-c0"]
+    assert first.attempts == 1
+    assert first.decided
+    assert first.decided.reason.startswith("no further attempt: budget.issue.device_seconds: ")
+    assert state.candidates["s1-c1"].merged
 
 
 def test_a_late_merge_with_a_violation_costs_its_own_tree_and_not_the_one_before(
