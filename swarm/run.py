@@ -21,6 +21,7 @@ from swarm.cluster import cluster
 from swarm.context import Context, RunFiles, asked
 from swarm.crew import RayCrew, get
 from swarm.journal import read_events
+from swarm.journal_table import write_table
 from swarm.limits import Limits
 from swarm.operators import try_here
 from swarm.orchestrator import Orchestrator
@@ -97,6 +98,7 @@ def drive(files: RunFiles) -> e.RunFinished:
                 f"the orchestrator's process ended ({error.__class__.__name__}: out of memory, or killed). Nothing is "
                 f"lost: go on with `enginesmith resume {files.root}`"
             ) from error
+    write_table(files.root)
     write_report(files.root)
     return finished
 
