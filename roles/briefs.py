@@ -46,6 +46,8 @@ class Brief(Frozen):
     """Assignment of decisions and parameters of the tree that the work starts from."""
     tools: tuple[PolicyTool, ...] = ()
     """Tools that the outer loop's policy gives this role."""
+    notes: tuple[str, ...] = ()
+    """What a person who watches the run says to this role, since it was last asked."""
 
 
 class MayFile(Frozen):

@@ -104,4 +104,8 @@ def render(brief: AnyBrief, guides: Sequence[Row] = (), *, folder: bool = False)
         "constants": "\n".join(f"{name} = {value}" for name, value in constants(brief.facts).items()),
         "schema": ROLES[brief.role].answer.model_json_schema(),
     }
-    return render_prompt(ROLES[brief.role].prompt, variables)
+    system, user = render_prompt(ROLES[brief.role].prompt, variables)
+    if brief.notes:
+        said = "\n".join(f"- {note}" for note in brief.notes)
+        user = user.model_copy(update={"content": f"{user.content}\n\n# The person who watches the run says\n\n{said}"})
+    return system, user

@@ -75,7 +75,8 @@ class Ledger:
 
     def used(self) -> dict[str, float]:
         """Limit -> how much of it is used. Money and tokens count only where an author costs any."""
-        seconds = self._before + self._clock() - self._started
+        now = self._clock()
+        seconds = self._before + now - self._started - self._state.paused_since(self._started, now)
         return used_of(self._state, self._spending) | {"minutes": seconds / 60}
 
     def check(self) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ckb.errors import UserError
-from swarm.commands import agents, engine, prepare, run, upkeep
+from swarm.commands import agents, engine, orders, prepare, run, upkeep
 from swarm.paths import disk_full, home
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.add_typer(prepare.app)
 app.add_typer(run.app)
+app.add_typer(orders.app)
 app.add_typer(engine.app)
 app.add_typer(agents.app)
 app.add_typer(upkeep.app, name="ckb")

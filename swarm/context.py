@@ -24,10 +24,14 @@ from swarm import events as e
 from swarm.budget import Ledger
 from swarm.journal import Journal
 from swarm.limits import Limits
+from swarm.orders import Order, Pause, Stop, Stopped, Unpause, given_at, waiting
 from swarm.plan import Plan
 from swarm.state import Candidate, IssueState, RunState
 from swarm.target import Budget, Target, parse_target
 from swarm.workspace import Workspace
+
+PAUSED_POLL_S = 0.5
+"""How soon a paused run hears that it shall go on."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,11 @@ class RunFiles:
     def ledger(self) -> Path:
         """What was reserved for and paid to providers."""
         return self.root / "spending.jsonl"
+
+    @property
+    def orders(self) -> Path:
+        """Folder of what a person ordered and no driver has taken up."""
+        return self.root / "orders"
 
     @property
     def limits(self) -> Path:
@@ -155,6 +164,40 @@ class Context:
         limits = Limits(self.target.budget, files.limits)
         self.ledger = Ledger(limits, self.state, clock, files.ledger, self._note_limits)
         self.workspace.restore(self.state.merges[-1].commit if self.state.merges else None)
+        self._opened = clock()
+        self._obeying = threading.Lock()
+        self._stopped = False
+
+    def safe_point(self) -> None:
+        """Before anything that costs: takes up what a person has ordered, waits while the run is paused, and checks the
+        limits. Raises Stopped and BudgetExceeded."""
+        self._obey()
+        if self.state.paused_in(self.journal.epoch):
+            self.note(f"paused; go on with: enginesmith unpause {self.files.root.name}")
+            while self.state.paused_in(self.journal.epoch):
+                time.sleep(PAUSED_POLL_S)
+                self._obey()
+            self.note("")
+        self.ledger.check()
+
+    def _obey(self) -> None:
+        with self._obeying:
+            for path, order in waiting(self.files.orders):
+                self._take_up(path, order)
+        if self._stopped:
+            raise Stopped(f"the run was stopped as ordered: go on with `enginesmith resume {self.files.root}`")
+
+    def _take_up(self, path: Path, order: Order | str) -> None:
+        """Journals an order and removes it. One that a driver journalled and didn't live to remove is not obeyed twice;
+        one that was meant for an earlier driver can't stop this one."""
+        if path.name not in {taken.name for taken in self.state.orders}:
+            refused = order if isinstance(order, str) else ""
+            if isinstance(order, Pause | Unpause | Stop) and given_at(path.name) < self._opened:
+                refused = "it was given before this driver began"
+            known = None if isinstance(order, str) else order
+            self.journal.append(e.OrderTaken(name=path.name, order=known, refused=refused))
+            self._stopped = self._stopped or (isinstance(order, Stop) and not refused)
+        path.unlink(missing_ok=True)
 
     def _note_limits(self, limits: dict[str, float]) -> None:
         self.journal.append(e.BudgetChanged(**limits))

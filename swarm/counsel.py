@@ -76,7 +76,7 @@ class LoopCounsel:
     def _profile(self) -> Profile:
         incumbent = self.context.state.merges[-1]
         if incumbent.tree not in self.context.state.profiles:
-            self.context.ledger.check()
+            self.context.safe_point()
             self.context.note("profile of the incumbent")
             profile = self.crew.profile(self.context.engine_job(incumbent.commit, incumbent.tree))
             self.context.journal.append(e.DeviceUsed(what="profile", seconds=profile.device_seconds))

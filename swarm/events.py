@@ -11,6 +11,7 @@ from gpu_actors.benchmark_jobs import Benchmark, Profile
 from gpu_actors.jobs import Verdict
 from roles.author import Usage
 from roles.briefs import AnalystAnswer, Finding, Hypothesis, RoleName, Span
+from swarm.orders import Order
 
 Purpose = Literal["stage", "gates", "screen", "merge", "release"]
 """Why a verdict was made: stage: its stage's gates; gates: L0 to L2 of a performance candidate, before it is timed;
@@ -231,6 +232,18 @@ class DeviceUsed(Event):
     candidate: str | None = None
 
 
+class OrderTaken(Event):
+    """A driver took up what a person had ordered."""
+
+    kind: Literal["order_taken"] = "order_taken"
+    name: str
+    """Of its file."""
+    order: Order | None = None
+    """None: it could not be read."""
+    refused: str = ""
+    """Why it was not obeyed."""
+
+
 class BudgetChanged(Event):
     """A person changed the limits of the run, or a driver found them changed."""
 
@@ -289,6 +302,7 @@ AnyEvent = Annotated[
     | RoleCalled
     | IssueFiled
     | DeviceUsed
+    | OrderTaken
     | BudgetChanged
     | EngineReleased
     | Consolidated

@@ -144,7 +144,7 @@ class InnerLoop:
     ) -> Verdict:
         """Has the gates run on a candidate's tree, or on what became of it in a merge, with the choices of that."""
         context = self.context
-        context.ledger.check()
+        context.safe_point()
         context.note(f"{candidate.id}: gates {', '.join(levels)}")
         issue = context.state.issues[candidate.submitted.issue].issue
         stages = stages_of(issue)
@@ -202,8 +202,9 @@ class InnerLoop:
 
     def ask(self, brief: AnyBrief, kind: type[A], issue: str | None, candidate: str | None) -> tuple[A, Usage]:
         """One call of a role, checked against the budget before and written to the journal after."""
-        self.context.ledger.check()
+        self.context.safe_point()
         target = self.context.target
+        brief = brief.model_copy(update={"notes": self.context.state.notes_for(brief.role)})
         author, member = author_of(target.authors, self.context.state, brief.role, target.search.seed, issue, candidate)
         try:
             answer, usage = self.crew.answer(brief, author)

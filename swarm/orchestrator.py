@@ -73,7 +73,7 @@ class Orchestrator:
         self, purpose: e.BenchmarkPurpose, round_number: int, arms: list[Arm], candidate: str | None = None
     ) -> Benchmark:
         """One paired run of several arms, under an exclusive lease of the device."""
-        self.context.ledger.check()
+        self.context.safe_point()
         self.context.note(f"benchmark: {', '.join(arm.name for arm in arms)}{' in turn' * (len(arms) > 1)}")
         # the user's own benchmark may be long: where it decides nothing, it is run on the final engine alone
         user = purpose == "release" or self.context.plan.metric.startswith(USER_METRIC)

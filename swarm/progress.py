@@ -76,7 +76,8 @@ class Progress:
 
     def elapsed(self) -> float:
         """Seconds of work on the run, those of earlier drivers included."""
-        return self._state.active_seconds + self._clock() - self._last_event
+        since = 0.0 if self._state.paused_from is not None else self._clock() - self._last_event
+        return self._state.active_seconds + since
 
     def render(self) -> RenderableType:
         """The live view: the latest candidates, the open issues, what is being done, and the budget."""
@@ -212,6 +213,16 @@ def describe_end(event: e.AnyEvent) -> str | None:
             noticed = ((event.merged, "confirmed"), (event.lowered, "drafts"), (event.contradictions, "contradictions"))
             also = "".join(f", {len(lines)} {what}" for lines, what in noticed if lines)
             return f"knowledge base version {event.version}: {sum(event.rows.values())} rows added{also}"
+        case e.IssueFiled():
+            return f"the {event.role} filed an idea: {event.hypothesis.title}"
+        case e.OrderTaken():
+            what = event.order.do if event.order else event.name
+            return f"order {what} refused: {event.refused}" if event.refused else f"order taken up: {what}"
+        case e.BudgetChanged():
+            return (
+                f"limits are now {event.minutes:g} min, {event.device_seconds:g} device s, {event.usd:g} USD, "
+                f"{event.tokens:,.0f} tokens"
+            )
         case e.RunFinished():
             return f"finished: {event.outcome.replace('_', ' ')}" + (f" ({event.reason})" if event.reason else "")
     return None

@@ -87,9 +87,14 @@ def need_git() -> None:
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """Ctrl-C ends with the command that goes on."""
+    """Ctrl-C, and an order to stop, end with the command that goes on."""
+    from swarm.orders import Stopped
+
     try:
         yield
+    except Stopped as stopped:
+        print(str(stopped), file=sys.stderr)
+        raise typer.Exit(1) from None
     except KeyboardInterrupt:
         begun = (folder / "run.json").exists()  # the last file of a run that is planned
         hint = f"go on with: enginesmith resume {shown(folder)}" if begun else "the run had not begun"
