@@ -63,7 +63,8 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "context", [pytest.param((16, 16), id="32", marks=pytest.mark.slow), pytest.param((40, 3), id="43")]
+    "context",
+    [pytest.param((16, 16), id="32", marks=pytest.mark.slow), pytest.param((40, 3), id="43", marks=pytest.mark.slow)],
 )
 def test_every_gate_fits_a_target_of_a_short_context(work: Path, context: tuple[int, int]) -> None:
     """Of which the whole acceptance is asked: no gate may want more room than its Target has."""

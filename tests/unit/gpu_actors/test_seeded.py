@@ -106,6 +106,7 @@ def test_scores_that_are_larger_are_weights_of_queries_and_keys_that_are(
     assert (tmp_path / "anew" / "model.safetensors").read_bytes() == (tmp_path / "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_and_another_one_other_weights(tmp_path: Path) -> None:
     facts = seeded.facts_of("llama", weights="bf16")
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):

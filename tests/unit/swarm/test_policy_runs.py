@@ -162,6 +162,7 @@ def test_ralph_has_one_candidate_a_round_from_the_tip_of_main_and_asks_no_role(
     assert not any(isinstance(b, OrchestratorBrief) for b in crew.briefs)
 
 
+@pytest.mark.slow  # as under the default policy, which is always tried (test_orchestrator)
 def test_an_evolutionary_run_ends_the_same_wherever_its_driver_was_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

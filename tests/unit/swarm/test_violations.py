@@ -136,7 +136,13 @@ def test_a_late_merge_with_a_violation_costs_its_own_tree_and_not_the_one_before
 
 
 @pytest.mark.parametrize(
-    ("arm", "place"), [("incumbent", "arm"), ("engine", "arm"), ("incumbent", "user"), ("incumbent", "profile")]
+    ("arm", "place"),
+    [
+        ("incumbent", "arm"),
+        pytest.param("engine", "arm", marks=pytest.mark.slow),
+        pytest.param("incumbent", "user", marks=pytest.mark.slow),
+        ("incumbent", "profile"),
+    ],
 )
 def test_no_engine_is_released_with_a_violation_in_it_or_in_what_it_was_made_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arm: str, place: str
