@@ -5,6 +5,7 @@ gate. What the gates are, how they are called and in which sandbox is the verifi
 """
 
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -75,6 +76,9 @@ class Workshop:
         self.work = work
         self.acceptance = acceptance
         self._open = ExitStack()
+        (work / "trees").mkdir(parents=True, exist_ok=True)
+        self._trees = Path(tempfile.mkdtemp(dir=work / "trees"))  # another workshop may judge the same tree now
+        self._open.callback(shutil.rmtree, self._trees, ignore_errors=True)
         self._held: dict[str, Reference] = {}
 
     def __enter__(self) -> "Workshop":
@@ -126,7 +130,7 @@ class Workshop:
         return judged
 
     def _written(self, files: Files, facts: Facts, checkpoint: Path) -> EngineJob:
-        folder = self.work / "trees" / f"tree_{sha256_json(files)[:24]}"
+        folder = self._trees / f"tree_{sha256_json(files)[:24]}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         for name, text in files.items():

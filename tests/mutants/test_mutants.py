@@ -120,6 +120,16 @@ def test_an_edit_that_finds_nothing_or_two_places_is_refused() -> None:
     assert edited(files, (Edit("b.py", "", "new"), Edit("a.py", "x", "z"))) == {"a.py": "z = 1\ny = 1\n", "b.py": "new"}
 
 
+def test_two_workers_that_judge_one_tree_at_once_have_a_copy_each(tmp_path: Path) -> None:
+    """Five seeds of a variant are five verdicts on one tree: who was done first took it from the other."""
+    base = bases.BASES["llama"]
+    with Workshop(tmp_path) as one, Workshop(tmp_path) as other:
+        first, second = (shop._written({"a.py": "x = 1\n"}, base.facts, tmp_path) for shop in (one, other))
+        assert first.tree == second.tree
+        assert first.tree_dir != second.tree_dir
+    assert list((tmp_path / "trees").iterdir()) == [], "and leave none behind"
+
+
 def test_the_value_of_a_gate_is_what_it_alone_caught() -> None:
     rows = [
         table.Row("one", {"a": "1", "b": "1"}, ("c",), 1.0, 0, "here"),
