@@ -161,8 +161,17 @@ class RemoteTests:
 class RayCrew:
     """The crew as Ray actors; they end with the orchestrator that made them."""
 
-    def __init__(self, target: Target, plan: Plan, transcripts: Path, now: Path, ledger: Path):
-        """`now`: the file that says what is being done. `ledger`: the file of what providers were paid."""
+    def __init__(
+        self,
+        target: Target,
+        plan: Plan,
+        transcripts: Path,
+        now: Path,
+        ledger: Path,
+        device: type[Device] = Device,
+    ):
+        """`now`: the file that says what is being done. `ledger`: the file of what providers were paid. `device`: what
+        the device actor is made of."""
         self._target = target
         self._at_once = verdicts_at_once(target, plan)
         self._plan = plan
@@ -181,6 +190,7 @@ class RayCrew:
         self._free: dict[SingleAuthor, list[Any]] = {}
         """Role workers that wait for a brief."""
         self._replaying: dict[SingleAuthor, Any] = {}
+        self._device_class = device
         self._device = self._make_device()
 
     def answer(self, brief: AnyBrief, author: SingleAuthor) -> tuple[Answer, Usage]:
@@ -229,7 +239,7 @@ class RayCrew:
     def _make_device(self) -> Any:
         options = device_options(self._target) | {"max_concurrency": self._at_once}
         accelerator = self._target.hardware.accelerator
-        return ray.remote(**options)(Device).remote(accelerator, str(cache_dir()), now=self._now)
+        return ray.remote(**options)(self._device_class).remote(accelerator, str(cache_dir()), now=self._now)
 
     def _take(self, author: SingleAuthor) -> Any:
         """A free worker of one author, or a new one: there are as many as have been needed at once. A replay has a
