@@ -16,7 +16,7 @@ from tests.ray.chaos import chaos
 from tests.ray.whole_run import REPOSITORY, check_finished, environment, make_home
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 def test_a_run_that_is_killed_three_times_ends_like_an_undisturbed_one_and_does_nothing_twice(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
