@@ -1,6 +1,6 @@
 """The main job on tiny checkpoints, through the command line: killed and resumed, and as a Ray job."""
 
-import random
+import os
 import shutil
 import signal
 import socket
@@ -12,15 +12,33 @@ from pathlib import Path
 
 import pytest
 
-from tests.ray.chaos import chaos
-from tests.ray.whole_run import REPOSITORY, check_finished, environment, make_home
+from swarm.journal import read_events
+from tests.ray.whole_run import (
+    REPOSITORY,
+    check_finished,
+    environment,
+    make_home,
+    nothing_twice,
+    start,
+    wait_until,
+)
 
 
-@pytest.mark.timeout(2400)
-def test_a_run_that_is_killed_three_times_ends_like_an_undisturbed_one_and_does_nothing_twice(tmp_path: Path) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    assert chaos(tmp_path, 3, random.Random(seed)) == ""
+@pytest.mark.timeout(600)
+def test_a_killed_driver_is_resumed_and_nothing_is_done_twice(tmp_path: Path) -> None:
+    home = make_home(tmp_path / "my home", "llama", layers=2)
+    run = home / "runs" / "killed"
+    driver = start(home, "generate", "target.yaml", "--run-dir", str(run))
+    wait_until(run, "merged", driver)
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.communicate()
+    before = [event.model_dump() for event in read_events(run)]
+    again = start(home, "resume", str(run))
+    output, _ = again.communicate(timeout=400)
+    assert again.returncode == 0, output[-4000:]
+    assert [event.model_dump() for event in read_events(run)][: len(before)] == before
+    check_finished(home, run)
+    nothing_twice(run)
 
 
 @pytest.mark.timeout(600)

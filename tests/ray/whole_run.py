@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from ckb.store import Store
@@ -70,6 +71,17 @@ def start(home: Path, *arguments: str, module: str = "swarm") -> subprocess.Pope
 
 def state_of(run: Path) -> RunState:
     return fold(read_events(run)) if (run / "journal").is_dir() else RunState()
+
+
+def wait_until(run: Path, kind: str, process: subprocess.Popen[str], timeout_s: float = 240) -> None:
+    """Returns when the run's journal holds an event of this kind."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if (run / "journal").is_dir() and any(event.kind == kind for event in read_events(run)):
+            return
+        assert process.poll() is None, f"the driver ended before {kind}: {process.communicate()[0][-4000:]}"
+        time.sleep(0.1)
+    raise AssertionError(f"no {kind} in {timeout_s:.0f} s; so far: {[e.kind for e in read_events(run)]}")
 
 
 def check_finished(home: Path, run: Path) -> RunState:
