@@ -106,7 +106,8 @@ def disturbed(home: Path, moments: Iterable[int], rng: random.Random) -> int:
 def kill_one(driver: subprocess.Popen[str], rng: random.Random) -> bool:
     """SIGKILL of a random victim; whether there was one."""
     family = family_of(driver)
-    actors = sorted((p for p in family if title(p).startswith("ray::") and "IDLE" not in title(p)), key=lambda p: p.pid)
+    ours = (p for p in family if title(p).startswith("ray::") and not title(p).endswith(("IDLE", "Agent")))  # not Ray's
+    actors = sorted(ours, key=lambda p: p.pid)
     kind = rng.choice(["actor", "actor", "driver", "cluster"])
     victims = (
         {"actor": [rng.choice(actors)] if actors else [], "driver": [psutil.Process(driver.pid)]} if family else {}
