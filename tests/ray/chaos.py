@@ -91,7 +91,7 @@ def disturbed(home: Path, moments: Iterable[int], rng: random.Random) -> int:
                 assert starts <= kills, f"the driver ended and nobody had killed it: {output[-4000:]}"
                 driver, starts = start(home, "drive", str(run), module=DRIVER), starts + 1
             ours |= family_of(driver)
-            if waiting and (run / "journal").is_dir() and len(read_events(run)) >= waiting[0]:
+            if waiting and any((run / "journal").glob("*.jsonl")) and len(read_events(run)) >= waiting[0]:
                 waiting.pop(0)
                 time.sleep(rng.random())
                 kills += kill_one(driver, rng)
