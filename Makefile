@@ -15,6 +15,7 @@ PYTHON ?= python3
 TORCH_INDEX ?=
 TARGET ?= targets/demo.yaml
 MUTANTS ?=
+KILLS ?= 30
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip
@@ -26,7 +27,7 @@ AT_ONCE := --numprocesses=2 --dist=loadfile
 COMPILE = @$(BIN)/python -m compileall -q -j 0 .venv/lib >/dev/null || true
 SAY = @printf '\n==> %s\n'
 
-.PHONY: help demo install test check test-full mutants mutants-smollm2 format clean
+.PHONY: help demo install test check test-full mutants mutants-smollm2 chaos format clean
 
 help:
 	@echo "make demo       install, fetch a small model, run the whole loop on $(TARGET)"
@@ -35,6 +36,7 @@ help:
 	@echo "make test-full  the same with the slow tests"
 	@echo "make mutants    every wrong and every right engine against every gate; writes docs/mutants.md (an hour)"
 	@echo "make mutants-smollm2  twelve subtle ones on SmolLM2-135M (minutes each)"
+	@echo "make chaos      kills random processes of runs, KILLS times (30), and compares with an undisturbed run (an hour)"
 	@echo "make install    the virtual environment alone (.venv)"
 	@echo "make format     let ruff rewrite what make check complains about"
 	@echo "make clean      remove .venv and caches; keeps models/, runs/, engines/ and store/"
@@ -71,6 +73,10 @@ mutants: .venv/.installed-dev
 mutants-smollm2: .venv/.installed-dev $(MODEL)/config.json
 	$(SAY) "Twelve subtle mutants on SmolLM2-135M"
 	$(BIN)/python -m tests.mutants.table --smollm2 $(MUTANTS)
+
+chaos: .venv/.installed-dev
+	$(SAY) "$(KILLS) kills at random moments"
+	$(BIN)/python -m tests.ray.chaos --kills $(KILLS)
 
 format: .venv/.installed-dev
 	$(BIN)/ruff format .

@@ -57,6 +57,29 @@ class MayFile(Frozen):
     """Ideas for later rounds, beside the work itself. Only where the brief's `tools` hold `file_issue`."""
 
 
+class Side(Frozen):
+    """One of two candidates that gained alone and not together."""
+
+    candidate: str
+    title: str
+    diff: str
+    """Against the tree that it started from, unified."""
+    choices: dict[str, Choice]
+
+
+class Combination(Frozen):
+    """What the merge queue gave back: neither side alone is wanted, since main has the one and lacks the other."""
+
+    merged: Side
+    """It is in the tree that the work starts from."""
+    lost: Side
+    """It isn't, and showed a gain of its own."""
+    why: str
+    """What happened when the two were put together."""
+    measured: dict[str, Choice] | None = None
+    """Assignment of the plain merge, which was measured and is not wanted; None where they could not be merged."""
+
+
 class ImplementerBrief(Brief):
     """One Issue, for one implementer."""
 
@@ -73,6 +96,8 @@ class ImplementerBrief(Brief):
     """A performance hypothesis: the decisions or parameters to change; empty for a stage, and where `free`."""
     free: bool = False
     """What to change in the whole engine is the implementer's own affair."""
+    combination: Combination | None = None
+    """Two candidates to be made to work together; `change` is then that of the lost one."""
     files: dict[str, str] = Field(default_factory=dict)
     """The tree so far: path -> text."""
     failures: tuple[Evidence, ...] = ()

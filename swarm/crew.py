@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import ray
 from ray.exceptions import RayActorError, RayTaskError
@@ -22,7 +22,7 @@ from ckb.store import Store
 from gpu_actors.benchmark_jobs import Benchmark, BenchmarkJob, Profile
 from gpu_actors.device import Device
 from gpu_actors.jobs import EngineJob, Verdict, VerifyJob
-from roles.author import Answer, AnyBrief, Author, Usage
+from roles.author import Answer, AnyBrief, Author, NoAnswer, Usage
 from roles.authors.factory import make_author
 from roles.authors.gateway import LitellmGateway
 from roles.briefs import ImplementerBrief, RoleName
@@ -50,6 +50,7 @@ from swarm.shell import ConfinedShell
 from swarm.spending import Purse, Spending
 from swarm.target import Budget, Target
 
+Result = TypeVar("Result")
 VERDICTS_OF_A_GPU = 2
 """At a time: while one engine loads or compiles the other computes."""
 
@@ -166,7 +167,8 @@ class RemoteTests:
 class RayCrew:
     """The crew as Ray actors; they end with the orchestrator that made them."""
 
-    def __init__(self, target: Target, plan: Plan, files: RunFiles):
+    def __init__(self, target: Target, plan: Plan, files: RunFiles, device: type[Device] = Device):
+        """`device`: what the device actor is made of."""
         self._target = target
         self._at_once = verdicts_at_once(target, plan)
         self._plan = plan
@@ -184,21 +186,25 @@ class RayCrew:
         self._free: dict[SingleAuthor, list[Any]] = {}
         """Role workers that wait for a brief."""
         self._replaying: dict[SingleAuthor, Any] = {}
+        self._device_class = device
         self._device = self._make_device()
 
     def answer(self, brief: AnyBrief, author: SingleAuthor) -> tuple[Answer, Usage]:
         """One brief, answered by a free worker of an author."""
         worker = self._take(author)
-        try:
-            answered: tuple[Answer, Usage] = get(worker.answer.remote(brief))
-        except RayActorError:
+
+        def anew() -> Any:
+            nonlocal worker
             worker = self._make_worker(author)
-            answered = get(worker.answer.remote(brief))
+            return get(worker.answer.remote(brief))
+
+        try:
+            answered: tuple[Answer, Usage] = once_more(lambda: get(worker.answer.remote(brief)), anew)
+            return answered
         finally:
             if not isinstance(author, ReplaySettings):
                 with self._lock:
                     self._free[author].append(worker)
-        return answered
 
     def verify(self, job: VerifyJob) -> Verdict:
         verdict: Verdict = self._on_device(lambda device: device.verify.remote(job))
@@ -232,7 +238,7 @@ class RayCrew:
     def _make_device(self) -> Any:
         options = device_options(self._target) | {"max_concurrency": self._at_once}
         accelerator = self._target.hardware.accelerator
-        return ray.remote(**options)(Device).remote(accelerator, str(cache_dir()), now=self._now)
+        return ray.remote(**options)(self._device_class).remote(accelerator, str(cache_dir()), now=self._now)
 
     def _take(self, author: SingleAuthor) -> Any:
         """A free worker of one author, or a new one: there are as many as have been needed at once. A replay has a
@@ -276,6 +282,20 @@ class ProviderProcess(Purse):
 
     def __init__(self, limits: Limits, ledger: str, models: bool):
         super().__init__(LitellmGateway() if models else None, limits, Path(ledger))
+
+
+def once_more(ask: Callable[[], Result], anew: Callable[[], Result]) -> Result:
+    """What a worker answers, or, where its process ended, what a new one does. Raises NoAnswer when that ended too: a
+    brief that kills its workers costs its own attempt and nothing else."""
+    try:
+        return ask()
+    except RayActorError:
+        try:
+            return anew()
+        except RayActorError as error:
+            raise NoAnswer(
+                f"the author's process ended twice ({type(error).__name__}: killed, or out of memory)"
+            ) from error
 
 
 def get(reference: Any) -> Any:

@@ -23,7 +23,8 @@ BenchmarkPurpose = Literal["baseline", "round", "again", "merge", "release", "ab
 against the incumbent once more; merge: after a merge onto another; release: the engine, against Hugging Face and itself
 without each mechanism; ablation: what of the latter one run can't hold."""
 Decision = Literal["kept", "discarded"]
-IssueOutcome = Literal["merged", "nothing_kept", "failed"]
+IssueOutcome = Literal["merged", "nothing_kept", "failed", "exhausted"]
+"""exhausted: of a returned pair nothing new came."""
 Outcome = Literal["accepted", "no_engine", "budget", "blocked"]
 """blocked: a gate needs more memory or time than there is here; the run can be resumed where there is more."""
 
@@ -73,6 +74,8 @@ class Issue(Frozen):
     """Where a policy keeps several populations: the one that it belongs to."""
     parents: tuple[str, ...] = ()
     """Candidates whose choices went into the hypothesis, that of the base first; none: it is about what was on main."""
+    combines: tuple[str, ...] = ()
+    """A pair that came back from the merge queue: the candidate that was merged, and the one that was lost on it."""
     seed: int = 0
     """Added to the seeds of its implementers, where the same issue is given out again and again."""
 
@@ -165,6 +168,18 @@ class Merged(Event):
     tree: str
     choices: dict[str, Choice]
     """Assignment of the merged tree."""
+
+
+class PairReturned(Event):
+    """Two candidates gained alone and not together: the pair goes back as an issue of the next round."""
+
+    kind: Literal["pair_returned"] = "pair_returned"
+    merged: str
+    lost: str
+    reason: str
+    """Without the figures that decided: authors are told it."""
+    measured: dict[str, Choice] | None = None
+    """Assignment of the merge that was measured; None where there was no merge, for a conflict."""
 
 
 class IssueClosed(Event):
@@ -295,6 +310,7 @@ AnyEvent = Annotated[
     | CandidateJudged
     | CandidateDecided
     | Merged
+    | PairReturned
     | IssueClosed
     | FailureAnalysed
     | RoundOpened

@@ -30,6 +30,7 @@ from swarm.crew import Crew
 from swarm.ensemble import author_of
 from swarm.novelty import repetition
 from swarm.policies import tools_of
+from swarm.returns import combination_of
 from swarm.state import Candidate
 from swarm.user_inputs import absolute_command
 
@@ -245,7 +246,8 @@ class InnerLoop:
             contracts=contracts,
             fragments=context.fragments(contracts),
             change=issue.hypothesis.change if issue.hypothesis else {},
-            free=bool(issue.hypothesis and not issue.hypothesis.change),
+            free=bool(issue.hypothesis and not issue.hypothesis.change and not issue.combines),
+            combination=combination_of(context, issue),
             files=context.workspace.files(last.submitted.commit if last else issue.base),
             failures=evidence,
             seed=context.target.search.seed + issue.seed + index,

@@ -134,8 +134,9 @@ class MergeQueue:
                 candidate.submitted.commit, f"Merge {candidate.id}: {issue.title}", f"merge/{candidate.id}"
             )
         except MergeConflict as conflict:
-            but = f"{conflict} with {earlier[-1].candidate}; open again on the new base"
-            self._discard(candidate, but, measured)
+            reason = f"{conflict} with {earlier[-1].candidate}"
+            self._return(earlier[-1], candidate, reason)
+            self._discard(candidate, f"{reason}; the two go back as one issue", measured)
             return
         choices = self.context.choices | self.context.state.difference(candidate)
         verdict = candidate.verdicts.get("merge") or self.inner.verify(candidate, "merge", ALL_LEVELS, merged, choices)
@@ -150,10 +151,21 @@ class MergeQueue:
         if after is None or not gains([after]):
             lost = why_no_gain(after) if after else "no valid measurement"
             reason = "its gain was lost in the merge"
+            if after:  # without a measurement nothing is known of the two together
+                self._return(earlier[-1], candidate, f"{reason} with {earlier[-1].candidate}", choices)
             self._discard(candidate, f"{reason}: {lost}", after, reason)
             return
         self._advance(candidate, merged, choices)
         self._keep(candidate, self._on_top(candidate, after), after, GAINED)
+
+    def _return(
+        self, merged: e.Merged, lost: Candidate, reason: str, measured: dict[str, Choice] | None = None
+    ) -> None:
+        """The pair waits for the next round (swarm.returns); a resumed round comes here again and adds nothing."""
+        if all((pair.merged, pair.lost) != (merged.candidate, lost.id) for pair in self.context.state.returned):
+            self.context.journal.append(
+                e.PairReturned(merged=merged.candidate, lost=lost.id, reason=reason, measured=measured)
+            )
 
     def _on_top(self, candidate: Candidate, after: Measured) -> str:
         """Why a candidate was kept that was merged onto another one of its round."""

@@ -15,6 +15,7 @@ from swarm.known import known
 from swarm.measure import objective_of
 from swarm.merge_queue import Measure, MergeQueue
 from swarm.policies import POLICIES
+from swarm.returns import exhausted, returned_issues
 from swarm.state import Candidate
 
 
@@ -67,11 +68,20 @@ class OuterLoop:
         return self._close_round(number, opened.memory, stop=opened.stop or not issues, reason=opened.reason)
 
     def _dispatch(self, number: int) -> e.RoundOpened:
-        """The round's issues, as the policy decides."""
+        """The round's issues: what came back from the merge queue, then what the policy decides. While
+        something came back the search goes on: a policy that has nothing left is asked again when that is decided."""
+        state, width = self.context.state, self.context.target.search.parallel
+        returned = returned_issues(state, number, width)
+        if len(returned) == width:
+            return e.RoundOpened(round=number, issues=returned, memory=state.memory, stop=False)
         counsel = LoopCounsel(self.context, self.crew, self.inner, number)
         decided = self.policy.next(known(self.context, number), counsel)
         return e.RoundOpened(
-            round=number, issues=decided.issues, memory=decided.memory, stop=decided.stop, reason=decided.reason
+            round=number,
+            issues=(*returned, *decided.issues[: width - len(returned)]),
+            memory=decided.memory,
+            stop=decided.stop and not returned,
+            reason="" if returned else decided.reason,
         )
 
     def _incumbent_objective(self) -> float | None:
@@ -98,7 +108,8 @@ class OuterLoop:
             self.queue.decide(benchmark, [c for issue in issues for c in self._candidates(issue)])
         for issue in issues:
             merged = any(candidate.merged for candidate in self._candidates(issue))
-            self.context.close_issue(issue, "merged" if merged else "nothing_kept")
+            alone: e.IssueOutcome = "exhausted" if exhausted(self.context.state, issue) else "nothing_kept"
+            self.context.close_issue(issue, "merged" if merged else alone)
 
     def _target_reached(self) -> str:
         target, plan = self.context.target.objective.target, self.context.plan

@@ -190,6 +190,8 @@ def describe(event: e.AnyEvent) -> str | None:
             return f"{event.candidate} {event.decision}: {event.reason}"
         case e.Merged():
             return f"{event.candidate} merged as {event.commit[:10]}"
+        case e.PairReturned():
+            return f"{event.merged} and {event.lost} go back as one issue: {event.reason}"
         case e.FailureAnalysed(answer=answer):
             return f"issue {event.issue}: {answer.cause} in {answer.contract}: {answer.explanation}"
         case _:

@@ -16,6 +16,7 @@ from ckb.checkpoint import read_checkpoint
 from ckb.errors import UserError
 from ckb.schemas import ModelFamily
 from ckb.store import Store
+from gpu_actors.device import Device
 from swarm import events as e
 from swarm.cluster import cluster
 from swarm.context import Context, RunFiles, asked
@@ -45,12 +46,12 @@ def generate(target: Target, name: str, plan: Plan, run_dir: Path | None = None)
     return drive(files)
 
 
-def resume(run_dir: Path) -> e.RunFinished:
-    """Goes on with a run whose driver ended, however it ended."""
+def resume(run_dir: Path, device: type[Device] = Device) -> e.RunFinished:
+    """Goes on with a run whose driver ended, however it ended. `device`: what its device actor is made of."""
     files = RunFiles(run_dir.absolute())
     check_unchanged(files)
     need_commands(files.read_target())
-    return drive(files)
+    return drive(files, device)
 
 
 def check_unchanged(files: RunFiles) -> None:
@@ -81,11 +82,11 @@ def check_unchanged(files: RunFiles) -> None:
         )
 
 
-def drive(files: RunFiles) -> e.RunFinished:
+def drive(files: RunFiles, device: type[Device] = Device) -> e.RunFinished:
     """Everything that needs Ray."""
     target = files.read_target()
     with Progress(Limits(target.budget, files.limits)) as progress, cluster(target):
-        actor = ray.remote(num_cpus=0, max_concurrency=1)(OrchestratorProcess).remote(str(files.root))
+        actor = ray.remote(num_cpus=0, max_concurrency=1)(OrchestratorProcess).remote(str(files.root), device)
         outcome = actor.run.remote()
         tail = JournalTail(files)
         while not ray.wait([outcome], timeout=POLL_S)[0]:
@@ -106,8 +107,9 @@ def drive(files: RunFiles) -> e.RunFinished:
 class OrchestratorProcess:
     """The orchestrator with what it works on, in the process where it runs."""
 
-    def __init__(self, run_dir: str):
+    def __init__(self, run_dir: str, device: type[Device]):
         self._files = RunFiles(Path(run_dir))
+        self._device = device
 
     def run(self) -> e.RunFinished:
         identity, plan = self._files.read_identity(), self._files.read_plan()
@@ -118,7 +120,7 @@ class OrchestratorProcess:
         if not context.state.plan:
             context.journal.append(e.PlanFrozen(plan=plan.sha256, ckb_version=plan.ckb_version))
         files = self._files
-        crew = RayCrew(context.target, plan, files)
+        crew = RayCrew(context.target, plan, files, self._device)
         return Orchestrator(context, crew).run()
 
     def __repr__(self) -> str:

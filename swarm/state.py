@@ -89,6 +89,7 @@ class RunState:
     """By round."""
     rounds: list[e.RoundClosed] = field(default_factory=list)
     merges: list[e.Merged] = field(default_factory=list)
+    returned: list[e.PairReturned] = field(default_factory=list)
     decisions: list[e.CandidateDecided] = field(default_factory=list)
     violations: list[Violated] = field(default_factory=list)
     """Of every attempt of every candidate, kept or not."""
@@ -300,6 +301,8 @@ class RunState:
             case e.Merged(candidate=name):
                 self.candidates[name].merged = event
                 self.merges.append(event)
+            case e.PairReturned():
+                self.returned.append(event)
             case e.FailureAnalysed(issue=issue_id):
                 self.issues[issue_id].analysis = event
             case e.IssueClosed(issue=issue_id):

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from ckb.errors import UserError
@@ -57,6 +58,11 @@ class Committed:
     lines: int
 
 
+KEPT = 256
+"""Commits whose files are remembered: a commit never changes, and its implementer, its reviewer and its gates all ask
+for it, behind one lock."""
+
+
 @dataclass(frozen=True)
 class Written:
     """The commit that brought a line, and where the line stood in it."""
@@ -82,6 +88,7 @@ class Workspace:
         self.worktrees = run_dir / "worktrees"
         self.checkouts = run_dir / "trees"
         self._lock = threading.RLock()
+        self._files = lru_cache(KEPT)(self._read)
         if not (self.repo_dir / "HEAD").exists():
             self._init()
         self.repo = git.Repo(self.repo_dir)
@@ -102,7 +109,11 @@ class Workspace:
         return str(self.repo.git.rev_parse(f"refs/heads/{branch}"))
 
     def files(self, commit: str) -> dict[str, str]:
-        """Path -> text of every file of a commit."""
+        """Path -> text of every file of a commit, which is given by its hash: a name would mean another one later.
+        Whoever asks may change what it gets."""
+        return dict(self._files(commit))
+
+    def _read(self, commit: str) -> dict[str, str]:
         with self._lock:
             packed: bytes = self.repo.git.archive(
                 f"{commit}^{{tree}}", format="tar", stdout_as_string=False, strip_newline_in_stdout=False

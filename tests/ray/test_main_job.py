@@ -1,6 +1,5 @@
 """The main job on tiny checkpoints, through the command line: killed and resumed, and as a Ray job."""
 
-import json
 import os
 import shutil
 import signal
@@ -13,50 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from ckb.store import Store
 from swarm.journal import read_events
-from swarm.state import RunState
-from swarm.workspace import Workspace
-from tests.ray.whole_run import REPOSITORY, environment, make_home, start, state_of, wait_until
-
-
-def check_finished(home: Path, run: Path) -> RunState:
-    """What every accepted run leaves behind."""
-    state = state_of(run)
-    assert state.finished
-    assert state.finished.outcome == "accepted", state.finished
-    engine = home / state.released.path
-    manifest = json.loads((engine / "manifest.json").read_text())
-    assert manifest["tree"] == state.released.tree
-    assert manifest["lines"] <= 1200
-    assert (engine / "report.html").is_file()
-    assert (run / "report.html").is_file()
-    branches = [b for b in Workspace(run).branches() if b.startswith("candidate/")]
-    assert len(branches) >= 3
-    assert len({c.submitted.tree for c in state.candidates.values()}) >= 3
-    for candidate in state.candidates.values():
-        assert candidate.decided, f"{candidate.id} has no row that says what became of it"
-    store = Store(home / "store")
-    assert state.consolidated.version == state.plan.ckb_version + 1
-    assert state.consolidated.version <= store.latest
-    return state
-
-
-def nothing_twice(run: Path) -> None:
-    """No issue opened, closed or merged twice, and no verdict of one purpose made twice on one attempt."""
-    events = read_events(run)
-    for kind, key in {
-        "issue_opened": lambda e: e.issue.id,
-        "issue_closed": lambda e: e.issue,
-        "merged": lambda e: e.candidate,
-        "candidate_decided": lambda e: e.candidate,
-        "candidate_submitted": lambda e: (e.candidate, e.attempt),
-        "verdict_made": lambda e: (e.candidate, e.attempt, e.purpose),
-        "consolidated": lambda e: e.version,
-        "engine_released": lambda e: e.path,
-    }.items():
-        keys = [key(event) for event in events if event.kind == kind]
-        assert len(keys) == len(set(keys)), f"{kind} twice: {keys}"
+from tests.ray.whole_run import (
+    REPOSITORY,
+    check_finished,
+    environment,
+    make_home,
+    nothing_twice,
+    start,
+    wait_until,
+)
 
 
 @pytest.mark.timeout(600)

@@ -7,8 +7,10 @@ import sys
 import time
 from pathlib import Path
 
+from ckb.store import Store
 from swarm.journal import read_events
 from swarm.state import RunState, fold
+from swarm.workspace import Workspace
 from tests.unit.gpu_actors.tiny import write_tokenizer
 
 REPOSITORY = Path(__file__).parents[2]
@@ -54,10 +56,10 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     return inherited | {"ENGINESMITH_HOME": str(home), "PYTHONPATH": str(REPOSITORY)} | more
 
 
-def start(home: Path, *arguments: str) -> subprocess.Popen[str]:
-    """The command line as a child in a session of its own."""
+def start(home: Path, *arguments: str, module: str = "swarm") -> subprocess.Popen[str]:
+    """The command line, or another driver, as a child in a session of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "swarm", *arguments],
+        [sys.executable, "-m", module, *arguments],
         cwd=home,
         env=environment(home),
         stdout=subprocess.PIPE,
@@ -80,3 +82,42 @@ def wait_until(run: Path, kind: str, process: subprocess.Popen[str], timeout_s: 
         assert process.poll() is None, f"the driver ended before {kind}: {process.communicate()[0][-4000:]}"
         time.sleep(0.1)
     raise AssertionError(f"no {kind} in {timeout_s:.0f} s; so far: {[e.kind for e in read_events(run)]}")
+
+
+def check_finished(home: Path, run: Path) -> RunState:
+    """What every accepted run leaves behind."""
+    state = state_of(run)
+    assert state.finished
+    assert state.finished.outcome == "accepted", state.finished
+    engine = home / state.released.path
+    manifest = json.loads((engine / "manifest.json").read_text())
+    assert manifest["tree"] == state.released.tree
+    assert manifest["lines"] <= 1200
+    assert (engine / "report.html").is_file()
+    assert (run / "report.html").is_file()
+    branches = [b for b in Workspace(run).branches() if b.startswith("candidate/")]
+    assert len(branches) >= 3
+    assert len({c.submitted.tree for c in state.candidates.values()}) >= 3
+    for candidate in state.candidates.values():
+        assert candidate.decided, f"{candidate.id} has no row that says what became of it"
+    store = Store(home / "store")
+    assert state.consolidated.version == state.plan.ckb_version + 1
+    assert state.consolidated.version <= store.latest
+    return state
+
+
+def nothing_twice(run: Path) -> None:
+    """No issue opened, closed or merged twice, and no verdict of one purpose made twice on one attempt."""
+    events = read_events(run)
+    for kind, key in {
+        "issue_opened": lambda e: e.issue.id,
+        "issue_closed": lambda e: e.issue,
+        "merged": lambda e: e.candidate,
+        "candidate_decided": lambda e: e.candidate,
+        "candidate_submitted": lambda e: (e.candidate, e.attempt),
+        "verdict_made": lambda e: (e.candidate, e.attempt, e.purpose),
+        "consolidated": lambda e: e.version,
+        "engine_released": lambda e: e.path,
+    }.items():
+        keys = [key(event) for event in events if event.kind == kind]
+        assert len(keys) == len(set(keys)), f"{kind} twice: {keys}"

@@ -18,7 +18,7 @@ DIFFERENT = 8
 def implement(brief: ImplementerBrief) -> ImplementerAnswer:
     """The whole tree for the contracts given. A contract without a fragment is named as missing.
 
-    Raises NoAnswer when the change that is asked for contradicts the Target.
+    Raises NoAnswer when the change that is asked for contradicts the Target, or nothing new comes of a pair.
     """
     try:
         choices = decide(brief)
@@ -27,6 +27,11 @@ def implement(brief: ImplementerBrief) -> ImplementerAnswer:
         return ImplementerAnswer(files=brief.files, summary=f"blocked: {gap}", missing_contract=gap.contract)
     except Unsatisfiable as error:
         raise NoAnswer(f"issue {brief.issue}: {error}") from error
+    if (pair := brief.combination) and choices in (brief.choices, pair.measured):
+        known = "the plain merge" if choices == pair.measured else "what is on main"
+        raise NoAnswer(
+            f"nothing new comes of {pair.merged.candidate} and {pair.lost.candidate}: together they are {known}"
+        )
     files, spans = compose(parts, brief.facts, choices)
     return ImplementerAnswer(files=files, choices=choices, spans=spans, summary=summary(brief, choices))
 

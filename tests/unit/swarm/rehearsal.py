@@ -156,7 +156,13 @@ def store_at(home: Path) -> Store:
 
 
 def target(
-    home: Path, authors: dict[str, object] | None = None, *, policy: str = "", rounds: int = 2, **budget: Any
+    home: Path,
+    authors: dict[str, object] | None = None,
+    *,
+    policy: str = "",
+    rounds: int = 2,
+    parallel: int = 3,
+    **budget: Any,
 ) -> Target:
     (home / "models").mkdir()
     write_checkpoint(home / "models" / "tiny")
@@ -164,7 +170,7 @@ def target(
         {
             "model": {"path": "models/tiny"},
             "workload": {"prompt_tokens": [4], "new_tokens": [8]},
-            "search": {"parallel": 3, "rounds": rounds} | ({"policy": policy} if policy else {}),
+            "search": {"parallel": parallel, "rounds": rounds} | ({"policy": policy} if policy else {}),
             "budget": budget,
             "authors": authors or {"default": "composer"},
         },

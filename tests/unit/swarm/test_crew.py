@@ -5,16 +5,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from ray.exceptions import RayActorError
 
 from ckb.build import ensure_store
 from ckb.records import Choice
 from ckb.schemas import Experience
+from roles.author import NoAnswer
 from roles.briefs import ImplementerBrief, ReviewerAnswer
 from roles.settings import CliSettings, ComposerSettings, LitellmSettings
 from roles.tools.public_tests import Tried
 from roles.transcript import ExchangeRecord, read_transcript
 from swarm.budget import BudgetExceeded
-from swarm.crew import RoleWorker
+from swarm.crew import RoleWorker, once_more
 from swarm.limits import Limits
 from swarm.spending import Purse
 from swarm.spent import read_spent
@@ -90,3 +92,14 @@ def test_the_composer_needs_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("ENGINESMITH_HOME", str(tmp_path))
     RoleWorker(ComposerSettings(), str(tmp_path / "t"), None, 1).answer(REVIEWER)
     assert not (tmp_path / "store").exists()
+
+
+def killed() -> str:
+    raise RayActorError
+
+
+def test_an_authors_process_that_ends_is_replaced_once_and_then_costs_its_attempt_alone() -> None:
+    assert once_more(lambda: "first", killed) == "first"
+    assert once_more(killed, lambda: "second") == "second"
+    with pytest.raises(NoAnswer, match=r"ended twice \(.*Actor.*Error: killed"):
+        once_more(killed, killed)

@@ -88,3 +88,13 @@ def test_a_driver_that_was_frozen_can_not_move_main_back(tmp_path: Path) -> None
     assert space.tip() == newer.commit
     space.restore(None)
     assert space.tip() == start
+
+
+def test_the_files_of_a_commit_are_its_own_whatever_was_done_with_what_was_handed_out(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    first = workspace.commit("candidate/c", workspace.tip(), {"a.py": "a = 1\n"}, "m")
+    workspace.files(first.commit)["a.py"] = "spoiled"
+    second = workspace.commit("candidate/c", first.commit, {"a.py": "a = 2\n"}, "m")
+    assert workspace.files(first.commit) == {"a.py": "a = 1\n"}
+    assert workspace.files(second.commit) == {"a.py": "a = 2\n"}
+    workspace.close()
