@@ -19,7 +19,9 @@ HEARD_S = 3.0
 
 @app.command()
 def pause(run_folder: Run) -> None:
-    """Let a run begin nothing new until `unpause`. What is under way ends as usual; no limit of time runs on."""
+    """Let a run begin nothing new until `unpause`.
+
+    What is under way ends as usual; no limit of time runs on."""
     from swarm.orders import Pause
 
     order(run_folder, Pause())
@@ -27,7 +29,9 @@ def pause(run_folder: Run) -> None:
 
 @app.command()
 def unpause(run_folder: Run) -> None:
-    """Let a paused run go on. (`resume` takes up a run whose driver has ended.)"""
+    """Let a paused run go on.
+
+    `resume` takes up a run whose driver has ended."""
     from swarm.orders import Unpause
 
     order(run_folder, Unpause())
@@ -35,7 +39,9 @@ def unpause(run_folder: Run) -> None:
 
 @app.command()
 def stop(run_folder: Run) -> None:
-    """End a run's driver at its next step; `resume` takes the run up again."""
+    """End a run's driver at its next step.
+
+    `resume` takes the run up again."""
     from swarm.orders import Stop
 
     order(run_folder, Stop())
@@ -51,7 +57,9 @@ def steer(
         str | None, typer.Option(help="Whose next brief carries it; default: the next one of each role")
     ] = None,
 ) -> None:
-    """Say something to the roles of a run: their next briefs carry it."""
+    """Say something to the roles of a run.
+
+    Their next briefs carry it."""
     from pydantic import ValidationError
 
     from swarm.orders import Steer

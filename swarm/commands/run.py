@@ -145,7 +145,9 @@ def budget(
     minutes: Annotated[float | None, typer.Option(help="Wall time, that of earlier drivers included")] = None,
     device_seconds: Annotated[float | None, typer.Option(help="Time for which devices are held")] = None,
 ) -> None:
-    """Show what a run has used of its limits, or set limits: at once, also while it goes on."""
+    """Show what a run has used of its limits, or set limits.
+
+    They hold at once, also while the run goes on."""
     from pydantic import ValidationError
 
     from swarm import limits
@@ -175,7 +177,7 @@ def report(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --process: as one JSON record.")] = False,
 ) -> None:
-    """Write the report of a run anew, or show the figures of its process."""
+    """Write the report of a run anew, or show what it took."""
     folder = find_run(run_folder)
     if as_json and not process:
         raise UserError("--json goes with --process: the report is a page")
