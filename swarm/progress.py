@@ -57,17 +57,19 @@ class Progress:
         with self._lock:
             self._state = state
             self._last_event = self._clock()
-            if line := describe(event):
-                self._print(line)
+        if line := describe(event):
+            self._print(line)
 
     def note(self, text: str) -> None:
         """What is being done at this moment."""
         with self._lock:
-            if text and text != self._note and not self._live:
-                self._print(text)
-            self._note = text
+            new, self._note = text != self._note, text
+        if text and new and not self._live:
+            self._print(text)
 
     def _print(self, line: str) -> None:
+        """Never called with the lock held: the console has one of its own, which the thread that draws the live view
+        holds when it asks for ours."""
         stamp = f"[{clock_text(self.elapsed())}] "
         if self._live:
             self._console.print(Text(stamp + line), overflow="ellipsis", no_wrap=True)

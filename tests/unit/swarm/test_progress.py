@@ -1,6 +1,8 @@
 """What a run shows while it works: plain lines in a log, a live view on a terminal."""
 
+import contextlib
 import io
+import threading
 
 from rich.console import Console
 
@@ -74,6 +76,23 @@ def test_a_terminal_of_80_columns_shows_the_run_without_wrapping_a_line() -> Non
     assert any(line.startswith("now: s2-c0: gates L0 to L2") for line in view)
     assert "elapsed" in view[-1]
     assert "left" in view[-1]
+
+
+def test_a_line_is_printed_while_another_thread_draws_the_view() -> None:
+    """That thread holds the console's lock and asks for ours: whoever prints with ours held waits for ever."""
+
+    class Drawing(Console):
+        def print(self, *objects: object, **options: object) -> None:
+            drawn = threading.Thread(target=progress.render, daemon=True)
+            drawn.start()
+            drawn.join(10.0)
+            assert not drawn.is_alive(), "it waits for us, and we would wait for it"
+
+    for terminal in (True, False):
+        progress = Progress(Limits(Budget()), Drawing(file=io.StringIO(), force_terminal=terminal))
+        with progress if terminal else contextlib.nullcontext():
+            progress.on_event(next(iter(Example().events())), RunState())
+            progress.note("at work")
 
 
 def test_the_live_view_keeps_the_candidates_of_open_issues() -> None:
