@@ -78,7 +78,6 @@ class Workshop:
         self._open = ExitStack()
         (work / "trees").mkdir(parents=True, exist_ok=True)
         self._trees = Path(tempfile.mkdtemp(dir=work / "trees"))  # another workshop may judge the same tree now
-        self._open.callback(shutil.rmtree, self._trees, ignore_errors=True)
         self._held: dict[str, Reference] = {}
 
     def __enter__(self) -> "Workshop":
@@ -86,6 +85,7 @@ class Workshop:
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
+        shutil.rmtree(self._trees, ignore_errors=True)
 
     def judge(self, one: Mutant | Variant, seed: int) -> Judged:
         """Every gate on a mutant or variant. Raises DoesNotApply."""
