@@ -197,7 +197,7 @@ MUTANTS = (
     cheat("it is right while its calls are recorded", "acceptance_logits", ("model.py", LAYERS,
           'enumerate(self.layers if hasattr(attend, "__wrapped__") else self.layers[:3]):')),
     streamed("drafts are taken unseen", "acceptance_greedy", DRAFTED),
-    cheat("the last token is guessed", "agreement", ("engine.py",
+    cheat("the last token is guessed", "ragged", ("engine.py",
           "token = sampler(self.model.step(token, cache, position))",
           "if position < len(prompt) + count - 2:\n"
           "                token = sampler(self.model.step(token, cache, position))")),
