@@ -32,7 +32,7 @@ def used_of(state: RunState, spending: Path | None) -> dict[str, float]:
     """What a run has used by its last event. Without the file of what providers were paid the journal's sums stand."""
     paid = read_spent(spending).total if spending else {"usd": 0.0, "tokens": 0.0}
     return {
-        "minutes": state.active_seconds / 60,
+        "minutes": state.time.seconds / 60,
         "device_seconds": state.device_seconds,
         "usd": max(paid["usd"], state.usd),
         "tokens": max(paid["tokens"], float(state.tokens)),
@@ -55,7 +55,7 @@ class Ledger:
         self._state = state
         self._clock = clock
         self._started = clock()
-        self._before = state.active_seconds
+        self._before = state.time.seconds
         self._spending = spending
         self._changed = changed
         self._lock = threading.Lock()
@@ -76,7 +76,7 @@ class Ledger:
     def used(self) -> dict[str, float]:
         """Limit -> how much of it is used. Money and tokens count only where an author costs any."""
         now = self._clock()
-        seconds = self._before + now - self._started - self._state.paused_since(self._started, now)
+        seconds = self._before + now - self._started - self._state.time.paused_since(self._started, now)
         return used_of(self._state, self._spending) | {"minutes": seconds / 60}
 
     def check(self) -> None:

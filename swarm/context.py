@@ -172,9 +172,9 @@ class Context:
         """Before anything that costs: takes up what a person has ordered, waits while the run is paused, and checks the
         limits. Raises Stopped and BudgetExceeded."""
         self._obey()
-        if self.state.paused_in(self.journal.epoch):
+        if self.state.time.paused_in(self.journal.epoch):
             self.note(f"paused; go on with: enginesmith unpause {self.files.root.name}")
-            while self.state.paused_in(self.journal.epoch):
+            while self.state.time.paused_in(self.journal.epoch):
                 time.sleep(PAUSED_POLL_S)
                 self._obey()
             self.note("")

@@ -226,6 +226,8 @@ class RoleCalled(Event):
     candidate: str | None = None
     member: str = ""
     """Which member of the role's ensemble was asked; empty where one author answers for the role."""
+    heard: tuple[str, ...] = ()
+    """Names of the orders whose notes its brief carried: one that came while it was at work is for the next."""
 
 
 class IssueFiled(Event):

@@ -6,6 +6,7 @@ a second time continues where the last driver stopped. Safe to run for several c
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Protocol, TypeVar
 
 from ckb.records import STAGES, Choice, Stage
@@ -29,6 +30,7 @@ from swarm.context import Context
 from swarm.crew import Crew
 from swarm.ensemble import author_of
 from swarm.novelty import repetition
+from swarm.orders import Steer
 from swarm.policies import tools_of
 from swarm.returns import combination_of
 from swarm.state import Candidate
@@ -205,15 +207,25 @@ class InnerLoop:
         """One call of a role, checked against the budget before and written to the journal after."""
         self.context.safe_point()
         target = self.context.target
-        brief = brief.model_copy(update={"notes": self.context.state.notes_for(brief.role)})
+        said = self.context.state.notes_for(brief.role)
+        notes = tuple(taken.order.text for taken in said if isinstance(taken.order, Steer))
+        brief = brief.model_copy(update={"notes": notes})
         author, member = author_of(target.authors, self.context.state, brief.role, target.search.seed, issue, candidate)
+        called = partial(
+            e.RoleCalled,
+            role=brief.role,
+            issue=issue,
+            candidate=candidate,
+            member=member,
+            heard=tuple(taken.name for taken in said),
+        )
         try:
             answer, usage = self.crew.answer(brief, author)
         except AuthorError as error:  # what a conversation cost is spent, whether or not it led to an answer
             if error.usage:
-                self._spent(brief, error.usage, issue, candidate, member)
+                self._spent(called(usage=error.usage))
             raise
-        self._spent(brief, usage, issue, candidate, member)
+        self._spent(called(usage=usage))
         if not isinstance(answer, kind):
             raise AuthorError(f"the {brief.role} answered with {type(answer).__name__} instead of {kind.__name__}")
         if isinstance(answer, MayFile):
@@ -222,12 +234,11 @@ class InnerLoop:
                 self.context.journal.append(filed)
         return answer, usage
 
-    def _spent(self, brief: AnyBrief, usage: Usage, issue: str | None, candidate: str | None, member: str) -> None:
-        called = e.RoleCalled(role=brief.role, usage=usage, issue=issue, candidate=candidate, member=member)
+    def _spent(self, called: e.RoleCalled) -> None:
         self.context.journal.append(called)
-        if usage.device_seconds:
-            used = e.DeviceUsed(what="tests", seconds=usage.device_seconds, candidate=candidate)
-            self.context.journal.append(used)
+        if called.usage.device_seconds:
+            seconds = called.usage.device_seconds
+            self.context.journal.append(e.DeviceUsed(what="tests", seconds=seconds, candidate=called.candidate))
 
     def _implement(self, issue: e.Issue, name: str, index: int, attempt: int, evidence: tuple[Evidence, ...]) -> None:
         context = self.context

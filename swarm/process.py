@@ -103,8 +103,8 @@ def process_of(name: str, state: RunState, run_dir: Path) -> Process:
     return Process(
         run=name,
         outcome=state.finished.outcome if state.finished else "not finished",
-        build_s=state.active_seconds,
-        drivers=len(state.spans_of_time),
+        build_s=state.time.seconds,
+        drivers=len(state.time.spans),
         roles=roles,
         code=tuple(code_of(state)),
         agents=len(state.roles),

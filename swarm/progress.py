@@ -78,8 +78,8 @@ class Progress:
 
     def elapsed(self) -> float:
         """Seconds of work on the run, those of earlier drivers included."""
-        since = 0.0 if self._state.paused_from is not None else self._clock() - self._last_event
-        return self._state.active_seconds + since
+        since = 0.0 if self._state.time.paused_from is not None else self._clock() - self._last_event
+        return self._state.time.seconds + since
 
     def render(self) -> RenderableType:
         """The live view: the latest candidates, the open issues, what is being done, and the budget."""

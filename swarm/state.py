@@ -10,6 +10,7 @@ from gpu_actors.jobs import Verdict
 from roles.briefs import Evidence, Finding, Hypothesis, RoleName
 from swarm import events as e
 from swarm.orders import Pause, Steer, Unpause
+from swarm.working_time import WorkingTime
 
 
 @dataclass
@@ -97,20 +98,14 @@ class RunState:
     filed: list[e.IssueFiled] = field(default_factory=list)
     devices: list[e.DeviceUsed] = field(default_factory=list)
     orders: list[e.OrderTaken] = field(default_factory=list)
-    pauses: list[tuple[float, float]] = field(default_factory=list)
-    """Beginning and end of each."""
-    paused_from: float | None = None
-    """When the present pause began; None: the run goes on."""
     budget: e.BudgetChanged | None = None
     """The limits that a person set last."""
     released: e.EngineReleased | None = None
     consolidated: e.Consolidated | None = None
     finished: e.RunFinished | None = None
-    _notes: list[Steer] = field(default_factory=list)
-    _told: dict[RoleName, int] = field(default_factory=dict)
-    """Role -> how many of the notes were there when it was last asked."""
-    spans_of_time: list[tuple[float, float]] = field(default_factory=list)
-    """First and last event of each epoch: the time that the run was worked on."""
+    time: WorkingTime = field(default_factory=WorkingTime)
+    _heard: set[tuple[RoleName, str]] = field(default_factory=set)
+    """Role and name of an order: the notes that a brief of that role has carried."""
 
     @property
     def memory(self) -> str:
@@ -224,30 +219,11 @@ class RunState:
         """The latest benchmark of an engine that was about to be released."""
         return next((b.benchmark for b in reversed(self.benchmarks) if b.purpose == "release"), None)
 
-    @property
-    def active_seconds(self) -> float:
-        now = self.spans_of_time[-1][1] if self.spans_of_time else 0.0
-        return self.active_since(0.0, now)
-
-    def active_since(self, moment: float, now: float) -> float:
-        """Seconds since then for which a driver was at work and the run not paused; `now` the present one still is."""
-        if not self.spans_of_time:
-            return 0.0
-        *ended, (begun, _) = self.spans_of_time
-        return _since(moment, [*ended, (begun, now)]) - self.paused_since(moment, now)
-
-    def paused_since(self, moment: float, now: float) -> float:
-        """Seconds since then for which the run was paused."""
-        present = [(self.paused_from, now)] if self.paused_from is not None else []
-        return _since(moment, [*self.pauses, *present])
-
-    def paused_in(self, epoch: int) -> bool:
-        """Whether the driver of an epoch waits to be told to go on."""
-        return self.paused_from is not None and len(self.spans_of_time) == epoch
-
-    def notes_for(self, role: RoleName) -> tuple[str, ...]:
-        """What a person has to say to a role, and its briefs have not carried so far."""
-        return tuple(order.text for order in self._notes[self._told.get(role, 0) :] if order.role in (None, role))
+    def notes_for(self, role: RoleName) -> list[e.OrderTaken]:
+        """What a person has to say to a role, and no brief of it has carried, oldest first."""
+        said = [taken for taken in self.orders if isinstance(taken.order, Steer) and not taken.refused]
+        meant = [taken for taken in said if isinstance(taken.order, Steer) and taken.order.role in (None, role)]
+        return [taken for taken in meant if (role, taken.name) not in self._heard]
 
     @property
     def usd(self) -> float:
@@ -271,13 +247,13 @@ class RunState:
         return {
             "usd": sum(one.usd or 0.0 for one in usage),
             "tokens": float(sum((one.prompt_tokens or 0) + (one.completion_tokens or 0) for one in usage)),
-            "minutes": self.active_since(found.opened_at, now) / 60,
+            "minutes": self.time.since(found.opened_at, now) / 60,
             "device_seconds": sum(used.seconds for used in self.devices if used.candidate in found.candidates),
         }
 
     def apply(self, event: e.AnyEvent) -> None:
         """Takes one event in. Events come in journal order."""
-        self._note_time(event)
+        self.time.note(event.epoch, event.at)
         match event:
             case e.RunStarted():
                 self.started = self.started or event
@@ -327,7 +303,7 @@ class RunState:
                 self.rounds.append(event)
             case e.RoleCalled():
                 self.roles.append(event)
-                self._told[event.role] = len(self._notes)
+                self._heard |= {(event.role, name) for name in event.heard}
             case e.OrderTaken():
                 self._obey(event)
             case e.IssueFiled():
@@ -340,17 +316,10 @@ class RunState:
         if event.refused:
             return
         match event.order:
-            case Pause() if self.paused_from is None:
-                self.paused_from = event.at
+            case Pause():
+                self.time.pause(event.at)
             case Unpause():
-                self._unpause(event.at)
-            case Steer() as note:
-                self._notes.append(note)
-
-    def _unpause(self, at: float) -> None:
-        if self.paused_from is not None:
-            self.pauses.append((self.paused_from, at))
-            self.paused_from = None
+                self.time.unpause(event.at)
 
     def _judge(self, candidate: Candidate, purpose: e.Purpose, verdict: Verdict) -> None:
         if verdict.undecided:
@@ -374,19 +343,6 @@ class RunState:
         candidate = Candidate(event, attempts=event.attempt, before=before)
         self.candidates[event.candidate] = candidate
         self.issues[event.issue].candidates[event.candidate] = candidate
-
-    def _note_time(self, event: e.AnyEvent) -> None:
-        if self.spans_of_time and event.epoch > len(self.spans_of_time):
-            self._unpause(self.spans_of_time[-1][1])  # whoever takes a run up wants it to go on
-        while len(self.spans_of_time) < event.epoch:
-            self.spans_of_time.append((event.at, event.at))
-        first, _ = self.spans_of_time[event.epoch - 1]
-        self.spans_of_time[event.epoch - 1] = (first, max(event.at, first))
-
-
-def _since(moment: float, spans: Iterable[tuple[float, float]]) -> float:
-    """Seconds of some spans that lie behind a moment."""
-    return sum(max(0.0, last - max(first, moment)) for first, last in spans)
 
 
 def fold(events: Iterable[e.AnyEvent]) -> RunState:

@@ -164,7 +164,7 @@ def summary_lines(state: RunState, budget: Budget) -> list[str]:
     """Where a run stands, below its candidates."""
     last = state.benchmarks[-1:]
     lines = [f"last benchmark ({b.purpose}): {benchmark_line(b.benchmark)}" for b in last]
-    lines.append(budget_line(state, budget, state.active_seconds))
+    lines.append(budget_line(state, budget, state.time.seconds))
     if state.filed:
         lines.append(f"ideas that roles filed: {len(state.filed)}, of which {len(state.backlog)} wait")
     if state.violations:

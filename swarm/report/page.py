@@ -162,7 +162,7 @@ def cards(state: RunState, plan: Plan, final: Benchmark | None) -> tuple[Card, .
     found.append(Card(f"{kept} of {len(state.candidates)}", "candidates kept"))
     if state.incumbent:
         found.append(Card(words.count(state.incumbent.submitted.lines), "lines of engine"))
-    found.append(Card(words.duration(state.active_seconds), f"at work, {words.money(state.usd)}"))
+    found.append(Card(words.duration(state.time.seconds), f"at work, {words.money(state.usd)}"))
     return tuple(found)
 
 

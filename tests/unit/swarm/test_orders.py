@@ -84,10 +84,10 @@ def test_a_pause_holds_everything_back_and_takes_no_time(tmp_path: Path, monkeyp
     assert state.finished
     assert state.finished.outcome == "accepted"
     assert seen[0] == seen[1], "no role was asked meanwhile"
-    ((began, ended),) = state.pauses
+    ((began, ended),) = state.time.pauses
     assert ended - began >= 1.0
-    first, last = state.spans_of_time[0]
-    assert state.active_seconds == pytest.approx(last - first - (ended - began))
+    first, last = state.time.spans[0]
+    assert state.time.seconds == pytest.approx(last - first - (ended - began))
     assert context.ledger.used()["minutes"] * 60 < last - first - 0.9
     carried = {role: [notes for asked, notes in crew.carried if asked == role and notes] for role, _ in crew.carried}
     assert ("mind the cache", "hurry") in carried["reviewer"]
@@ -99,18 +99,32 @@ def taken(at: float, order: Order, epoch: int = 1) -> e.OrderTaken:
     return e.OrderTaken(name=f"{at}", order=order, at=at, epoch=epoch)
 
 
+def test_a_note_that_comes_while_its_role_is_at_work_is_for_the_next_brief() -> None:
+    state = RunState()
+    state.apply(e.RunStarted(run="r", target="t", host="h", version="0", epoch=1))
+    early, late = taken(1, Steer(text="early")), taken(2, Steer(text="late", role="implementer"))
+    state.apply(early)
+    heard = tuple(note.name for note in state.notes_for("implementer"))
+    state.apply(late)  # by another thread's step, before the answer
+    state.apply(e.RoleCalled(role="implementer", usage=Usage(author="a"), heard=heard, at=3, epoch=1))
+    assert state.notes_for("implementer") == [late]
+    assert state.notes_for("reviewer") == [early]
+    state.apply(e.RoleCalled(role="implementer", usage=Usage(author="a"), heard=(late.name,), at=4, epoch=1))
+    assert state.notes_for("implementer") == []
+
+
 def test_a_pause_ends_with_its_driver() -> None:
     state = RunState()
     state.apply(e.RunStarted(run="r", target="t", host="h", version="0", at=0, epoch=1))
     state.apply(taken(10, Pause()))
-    assert state.paused_in(1)
-    assert not state.paused_in(2), "whoever takes the run up wants it to go on"
-    assert state.active_seconds == 10
+    assert state.time.paused_in(1)
+    assert not state.time.paused_in(2), "whoever takes the run up wants it to go on"
+    assert state.time.seconds == 10
     state.apply(taken(12, Steer(text="x")))
     state.apply(e.DeviceUsed(what="verify", seconds=1, at=100, epoch=2))
     state.apply(e.DeviceUsed(what="verify", seconds=1, at=130, epoch=2))
-    assert (state.pauses, state.paused_in(2)) == ([(10, 12)], False)
-    assert state.active_seconds == 10 + 30
+    assert (state.time.pauses, state.time.paused_in(2)) == ([(10, 12)], False)
+    assert state.time.seconds == 10 + 30
 
 
 def test_an_order_that_was_journalled_and_not_removed_is_not_obeyed_twice(

@@ -119,7 +119,7 @@ def test_the_elapsed_time_goes_on_between_events() -> None:
     state = fold(events)
     progress.on_event(events[-1], state)
     now[0] += 7
-    assert progress.elapsed() == state.active_seconds + 7
+    assert progress.elapsed() == state.time.seconds + 7
 
 
 def test_the_status_tables_say_why_a_candidate_was_kept_or_discarded() -> None:
